@@ -1,0 +1,40 @@
+# make train: the first thing to try.  make test: everything that is checked.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+ENV_ID := InvertedPendulumSwingupBulletEnv-v0
+
+.PHONY: train test check bench lock clean
+
+train: $(VENV)/.installed
+	$(BIN)/mepg train me-sac --env $(ENV_ID) --steps 30000 --set warmup=1000 --eval-every 2500
+
+test: check
+	$(BIN)/pytest -n 2
+
+check: $(VENV)/.installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.installed
+	$(BIN)/python benchmarks/bench.py
+
+# The lock file holds exact versions; the package itself is linked, so that edits take effect at once.
+$(VENV)/.installed: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys, ensurepip, venv; assert sys.version_info[:2] == (3, 11)' 2>/dev/null || \
+		{ echo "mepg needs Python 3.11 with venv: on Debian, apt-get install python3.11 python3.11-venv;" \
+		       "elsewhere, make PYTHON=/path/to/python3.11"; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+# After a change of pyproject.toml's dependencies; takes some minutes.
+lock: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet pip-tools
+	$(BIN)/pip-compile --quiet --upgrade --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
+		--no-header --no-annotate --allow-unsafe --generate-hashes --extra bullet --extra dev --output-file requirements.lock pyproject.toml
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,5 @@
+import sys
+
+from mepg.cli import main
+
+sys.exit(main())

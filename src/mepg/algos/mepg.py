@@ -1,0 +1,30 @@
+"""ME-DDPG and ME-SAC, one critic each, and the paper's ablations: the subject of this package."""
+
+from dataclasses import replace
+
+from mepg.algos import Algorithm
+from mepg.algos.ddpg import DDPG, SMOOTHING
+from mepg.algos.sac import SAC
+from mepg.core.spec import Dropout, Temperature
+
+ME_DDPG = replace(DDPG, dropout=Dropout(), smoothing=SMOOTHING, actor_every=2)
+ME_SAC = replace(SAC, dropout=Dropout(), critics=1, actor_every=2)
+
+INDEPENDENT = Dropout(masks="independent")  # D18
+
+ALGORITHMS = {
+    "me-ddpg": Algorithm(ME_DDPG, "the consistent Bellman update on DDPG", parent="ddpg"),
+    "me-ddpg-do": Algorithm(replace(ME_DDPG, dropout=None), "without dropout", parent="me-ddpg"),
+    "me-ddpg-du": Algorithm(replace(ME_DDPG, actor_every=1), "without delayed policy updates", parent="me-ddpg"),
+    "me-ddpg-tps": Algorithm(replace(ME_DDPG, smoothing=None), "without target policy smoothing", parent="me-ddpg"),
+    "me-ddpg-r": Algorithm(replace(ME_DDPG, dropout=INDEPENDENT), "a mask of its own on either side", parent="me-ddpg"),
+    "me-ddpg+cdq": Algorithm(replace(ME_DDPG, critics=2), "with clipped double Q", parent="me-ddpg"),
+    "me-sac": Algorithm(ME_SAC, "the consistent Bellman update on SAC", parent="sac"),
+    "me-sac-do": Algorithm(replace(ME_SAC, dropout=None), "without dropout", parent="me-sac"),
+    "me-sac-du": Algorithm(replace(ME_SAC, actor_every=1), "without delayed policy updates", parent="me-sac"),
+    "me-sac-r": Algorithm(replace(ME_SAC, dropout=INDEPENDENT), "a mask of its own on either side", parent="me-sac"),
+    "me-sac+cdq": Algorithm(replace(ME_SAC, critics=2), "with clipped double Q", parent="me-sac"),
+    "me-sac+fixent": Algorithm(
+        replace(ME_SAC, temperature=Temperature(lr=None)), "with a fixed temperature", parent="me-sac"
+    ),
+}

@@ -1,0 +1,266 @@
+"""mepg train | eval | list | show | params"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from mepg.errors import RunFailure, UsageError
+
+EXIT_FAILURE, EXIT_USAGE = 1, 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = _parser().parse_args(argv)
+    command: Callable[[argparse.Namespace], int] = arguments.command
+    try:
+        return command(arguments)
+    except UsageError as error:
+        print(f"mepg: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except RunFailure as failure:
+        print(f"mepg: {failure}", file=sys.stderr)
+        return EXIT_FAILURE
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return EXIT_FAILURE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mepg", description="Minimalist ensemble policy gradients: an ensemble for the price of one network."
+    )
+    from mepg import __version__
+
+    parser.add_argument("--version", action="version", version=f"mepg {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, command: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(command=command)
+        sub.add_argument("--json", action="store_true", help="print for programs instead of people")
+        return sub
+
+    train = add("train", _train, "train an agent, or go on with a run that was interrupted")
+    train.add_argument("algorithm", metavar="ALGO", help="a name from `mepg list`")
+    train.add_argument("--env", required=True, metavar="ID", help="a Gymnasium id, or module:id")
+    train.add_argument("--steps", type=_count, default=1_000_000, metavar="N", help="environment steps (1000000)")
+    train.add_argument("--seed", type=int, default=0, metavar="S", help="everything random follows from it (0)")
+    train.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (a name of its own under runs/)")
+    train.add_argument("--eval-every", type=_count, default=5_000, metavar="N", help="steps (5000)")
+    train.add_argument("--eval-episodes", type=int, default=10, metavar="N", help="episodes of an evaluation (10)")
+    train.add_argument("--checkpoint-every", type=_count, default=5_000, metavar="N", help="steps (5000)")
+    train.add_argument("--threads", type=int, default=1, metavar="N", help="cores to compute on (1)")
+    _add_set(train)
+
+    evaluate = add("eval", _eval, "play a run's policy without exploration")
+    evaluate.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
+    evaluate.add_argument("--episodes", type=int, default=10, metavar="N", help="how many episodes (10)")
+    evaluate.add_argument("--seed", type=int, default=0, metavar="S", help="which episodes (0)")
+
+    add("list", _list, "the algorithms, and the paper's environments")
+
+    show = add("show", _show, "an algorithm's spec, and how it differs from its parent")
+    show.add_argument("algorithm", metavar="ALGO")
+    _add_set(show)
+
+    params = add("params", _params, "parameter counts, as the paper counts and as they are")
+    params.add_argument("--env", metavar="ID", help="one environment instead of the paper's eight")
+    return parser
+
+
+def _add_set(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="change a field of the spec, as in dropout.p=0.3, hidden=400,300 or smoothing=none; can be repeated",
+    )
+
+
+def _count(text: str) -> int:
+    """A whole number; 1_000_000 and 1e6 are welcome."""
+    try:
+        return int(text.replace("_", ""))
+    except ValueError:
+        number = float(text)
+        if number != int(number):
+            raise ValueError from None
+        return int(number)
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    from mepg.run.threads import limit_threads
+
+    limit_threads(arguments.threads)
+    from mepg.display import Display
+    from mepg.report.curves import draw_learning_curve
+    from mepg.run.config import Config
+    from mepg.run.session import Session
+
+    config = Config.make(
+        arguments.algorithm,
+        arguments.set,
+        env=arguments.env,
+        seed=arguments.seed,
+        steps=arguments.steps,
+        eval_every=arguments.eval_every,
+        eval_episodes=arguments.eval_episodes,
+        threads=arguments.threads,
+    )
+    path = arguments.out or Path("runs") / config.folder_name(arguments.set)
+    with Session(config, path, arguments.checkpoint_every) as session:
+        already_finished = session.result is not None
+        previous = {number: signal.signal(number, session.stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            with Display(session, quiet=arguments.json) as display:
+                for record in session:
+                    display.show(record)
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+        if session.stopped_by is not None:
+            step = session.loop.step
+            _say(arguments, {"run": str(path), "finished": False, "step": step, "stopped_by": session.stopped_by},
+                 f"{session.stopped_by}: saved at step {step:,} of {config.steps:,}; the same command goes on from there")  # fmt: skip
+            return 128 + int(signal.Signals[session.stopped_by])
+        assert session.result is not None
+        if not already_finished:
+            title = f"{config.algorithm} on {config.env}, seed {config.seed}"
+            draw_learning_curve(session.folder.curve_file, title, session.evaluations)
+    _say(arguments, {"run": str(path), "finished": True, **session.result}, _ending(path, session, already_finished))
+    return 0
+
+
+def _ending(path: Path, session: Any, already_finished: bool) -> str:
+    result, folder = session.result, session.folder
+    lines = [
+        f"{'Already finished' if already_finished else 'Finished'}: {result['steps']:,} steps "
+        f"in {result['seconds'] / 60:.1f} minutes",
+        f"  return   {result['final_return']:,.1f} at the end, {result['best_return']:,.1f} at best, "
+        f"{result['mean_of_five_best']:,.1f} over the five best evaluations",
+        f"  curve    {folder.curve_file}",
+        f"  run      {path}",
+        f"  next     mepg eval {path}",
+        f"           tensorboard --logdir {path.parent}",
+    ]
+    return "\n".join(lines)
+
+
+def _eval(arguments: argparse.Namespace) -> int:
+    import numpy as np
+
+    from mepg.run.envs import Env
+    from mepg.run.evaluate import play
+    from mepg.run.folder import Folder
+    from mepg.run.keys import episode_seed
+    from mepg.run.policy import load_policy
+
+    if arguments.episodes < 1:
+        raise UsageError(f"episodes must be at least 1, not {arguments.episodes}")
+    folder = Folder(arguments.run)
+    env = Env(folder.config().env)
+    policy = load_policy(folder, env)
+    finished = policy.step == policy.config.steps
+    if not arguments.json:
+        whose = f"{policy.config.algorithm} on {policy.config.env}"
+        print(whose if finished else f"{whose}; the run is unfinished, this is its policy at step {policy.step:,}")
+    episodes = []
+    for i in range(arguments.episodes):
+        episodes.append(play(policy.act, env, episode_seed(arguments.seed, "eval", i)))
+        if not arguments.json:
+            print(f"  episode {i + 1:>3}: return {episodes[-1].total:10,.2f}   length {episodes[-1].length:,}", flush=True)
+    totals = [episode.total for episode in episodes]
+    data = {
+        "run": str(arguments.run),
+        "step": policy.step,
+        "mean_reward": float(np.mean(totals)),
+        "std_reward": float(np.std(totals)),
+        "returns": totals,
+        "lengths": [episode.length for episode in episodes],
+    }
+    _say(arguments, data, f"mean return {data['mean_reward']:,.2f} +- {data['std_reward']:,.2f}")
+    return 0
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from mepg.algos import algorithms
+    from mepg.run.envs import PAPER_TASKS
+
+    data = {
+        "algorithms": {name: {"summary": a.summary, "parent": a.parent} for name, a in algorithms().items()},
+        "environments": {name: {"obs": sizes.obs, "action": sizes.action} for name, sizes in PAPER_TASKS.items()},
+    }
+    lines = ["Algorithms"]
+    for name, algorithm in algorithms().items():
+        of = f" ({algorithm.parent})" if algorithm.parent else ""
+        lines.append(f"  {name:<15} {algorithm.summary}{of}")
+    lines += ["", "Environments of the paper"]
+    lines += [f"  {name:<37} {s.obs:>2} observations, {s.action} actions" for name, s in PAPER_TASKS.items()]
+    lines += ["", "Any Gymnasium environment with a flat Box observation and a Box action works: --env Pendulum-v1,",
+              "or --env my_package:MyEnv-v0 for one that a package of yours registers."]  # fmt: skip
+    _say(arguments, data, "\n".join(lines))
+    return 0
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from mepg import algos
+    from mepg.core.settings import apply_settings, describe, to_json
+
+    algorithm = algos.find(arguments.algorithm)
+    spec = apply_settings(algorithm.spec, arguments.set)
+    fields = describe(spec)
+    differs: dict[str, list[str]] = {}
+    if algorithm.parent is not None:
+        theirs = describe(algos.find(algorithm.parent).spec)
+        names = [name for name in fields | theirs if fields.get(name) != theirs.get(name)]
+        # A mechanism that is off has one line ("dropout"), one that is on has several ("dropout.p").
+        differs = {n: [theirs.get(n, "off"), fields.get(n, "off")] for n in names if n in fields or "." in n}
+    lines = [f"{arguments.algorithm}: {algorithm.summary}"]
+    width = max(map(len, fields))
+    lines += [f"  {name:<{width}}  {text}" for name, text in fields.items()]
+    if algorithm.parent is not None:
+        lines += ["", f"Differs from {algorithm.parent}" + ("" if differs else " in nothing")]
+        lines += [f"  {name:<{width}}  {was} -> {now}" for name, (was, now) in differs.items()]
+    data = {
+        "algorithm": arguments.algorithm,
+        "summary": algorithm.summary,
+        "parent": algorithm.parent,
+        "spec": to_json(spec),
+        "differs": differs,
+    }
+    _say(arguments, data, "\n".join(lines))
+    return 0
+
+
+def _params(arguments: argparse.Namespace) -> int:
+    from mepg.algos import algorithms
+    from mepg.run.envs import PAPER_TASKS, Env
+
+    tasks = PAPER_TASKS
+    if arguments.env is not None:
+        tasks = {arguments.env: PAPER_TASKS.get(arguments.env) or Env(arguments.env).sizes}
+    counts = {
+        name: {env: algorithm.count(algorithm.spec, sizes)._asdict() for env, sizes in tasks.items()}
+        for name, algorithm in algorithms().items()
+    }
+    lines = ["Parameters in thousands, target networks included: as the paper counts | as they are", ""]
+    short = [env.replace("BulletEnv-v0", "").replace("Inverted", "Inv").replace("Pendulum", "Pen") for env in tasks]
+    lines.append(f"{'':<15}" + "".join(f"{name:>16}" for name in short))
+    for name, row in counts.items():
+        cells = (f"{c['as_paper'] / 1000:.0f} | {c['as_is'] / 1000:.0f}" for c in row.values())
+        lines.append(f"{name:<15}" + "".join(f"{cell:>16}" for cell in cells))
+    lines += ["", "The paper counts a Gaussian policy without its log-std outputs (D11)."]
+    _say(arguments, counts, "\n".join(lines))
+    return 0
+
+
+def _say(arguments: argparse.Namespace, data: dict[str, Any], text: str) -> None:
+    print(json.dumps(data) if arguments.json else text)

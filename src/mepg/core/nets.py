@@ -1,0 +1,68 @@
+"""The multi-layer perceptron (Eq. 2), with the dropout operator in it (Eq. 3), and the critics' axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from mepg.core.types import Array, Key
+
+Mask = tuple[Array | None, ...]  # the paper's m: an entry for each hidden layer, None where it is left alone
+
+
+class Layer(NamedTuple):
+    w: Array  # [inputs, outputs]
+    b: Array  # [outputs]
+
+
+Mlp = tuple[Layer, ...]
+
+
+def mlp(layers: Mlp, x: Array, mask: Mask | None = None) -> Array:
+    """Eq. (2): z = w x + b, x = f(z) with f = ReLU; with a mask, Eq. (3): x~ = m * x.
+
+    The mask carries the factor 1/(1-p), so the bias after it is not scaled (D3).
+    """
+    *hidden, output = layers
+    for layer, m in zip(hidden, mask or (None,) * len(hidden), strict=True):
+        x = jax.nn.relu(x @ layer.w + layer.b)
+        if m is not None:
+            x = m * x
+    return x @ output.w + output.b
+
+
+def q_values(theta: Mlp, obs: Array, action: Array, mask: Mask | None = None) -> Array:
+    """D_m Q(s, a; theta) of every critic, [N, B]; without a mask, of the complete networks."""
+    x = jnp.concatenate([obs, action], axis=-1)  # [B, S + A]
+    return jax.vmap(mlp, in_axes=(0, None, 0))(theta, x, mask).squeeze(-1)
+
+
+def init_mlp(key: Key, widths: Sequence[int], scheme: str) -> Mlp:
+    """Layers between consecutive `widths`: (S, 256, 256, A) has two hidden layers."""
+    init_layer = _INITIALISERS[scheme]
+    keys = jax.random.split(key, len(widths) - 1)
+    return tuple(map(init_layer, keys, widths[:-1], widths[1:]))
+
+
+def init_critics(key: Key, critics: int, widths: Sequence[int], scheme: str) -> Mlp:
+    """The same network `critics` times, each with weights of its own, along axis 0."""
+    return jax.vmap(lambda k: init_mlp(k, widths, scheme))(jax.random.split(key, critics))
+
+
+def _uniform(key: Key, inputs: int, outputs: int) -> Layer:
+    k_w, k_b = jax.random.split(key)
+    bound = inputs**-0.5
+    return Layer(
+        w=jax.random.uniform(k_w, (inputs, outputs), minval=-bound, maxval=bound),
+        b=jax.random.uniform(k_b, (outputs,), minval=-bound, maxval=bound),
+    )
+
+
+def _orthogonal(key: Key, inputs: int, outputs: int) -> Layer:
+    return Layer(w=jax.nn.initializers.orthogonal()(key, (inputs, outputs)), b=jnp.zeros(outputs))
+
+
+_INITIALISERS: dict[str, Callable[[Key, int, int], Layer]] = {"uniform": _uniform, "orthogonal": _orthogonal}

@@ -1,0 +1,58 @@
+"""Policies: deterministic, and squashed Gaussian. A deterministic one has log-probability 0.
+
+Actions live in [-1, 1] here; `run.envs` scales them to the environment's own bounds.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from mepg.core.nets import Mlp, mlp
+from mepg.core.spec import Gaussian, Noise, Spec
+from mepg.core.types import Array, Key, Sizes
+
+
+def head_width(spec: Spec, sizes: Sizes) -> int:
+    """The outputs of the actor's network: actions, and for a Gaussian their log-std beside them."""
+    return sizes.action if spec.gaussian is None else 2 * sizes.action
+
+
+def sample(spec: Spec, phi: Mlp, obs: Array, key: Key) -> tuple[Array, Array]:
+    """a ~ pi(. | s; phi) and log pi(a | s): [B, A], [B]."""
+    if spec.gaussian is None:
+        action = mode(spec, phi, obs)
+        return action, jnp.zeros(action.shape[:-1])
+    mean, log_std = _gaussian_head(spec.gaussian, mlp(phi, obs))
+    noise = jax.random.normal(key, mean.shape)
+    raw = mean + jnp.exp(log_std) * noise
+    log_normal = -0.5 * noise**2 - log_std - 0.5 * jnp.log(2 * jnp.pi)
+    # log(1 - tanh(u)^2), in the form that neither overflows nor needs a small constant
+    log_slope = 2 * (jnp.log(2.0) - raw - jax.nn.softplus(-2 * raw))
+    return jnp.tanh(raw), (log_normal - log_slope).sum(axis=-1)
+
+
+def mode(spec: Spec, phi: Mlp, obs: Array) -> Array:
+    """The action without chance: pi(s; phi), or tanh of the Gaussian's mean. [B, A]"""
+    outputs = mlp(phi, obs)
+    if spec.gaussian is not None:
+        outputs, _ = jnp.split(outputs, 2, axis=-1)
+    return jnp.tanh(outputs)
+
+
+def jitter(noise: Noise | None, action: Array, key: Key) -> Array:
+    """a + eps, eps ~ clip(N(0, std^2), -c, c): serves exploration and target smoothing alike."""
+    if noise is None:
+        return action
+    eps = noise.std * jax.random.normal(key, action.shape)
+    if noise.clip is not None:
+        eps = jnp.clip(eps, -noise.clip, noise.clip)
+    return jnp.clip(action + eps, -1.0, 1.0)
+
+
+def _gaussian_head(gaussian: Gaussian, outputs: Array) -> tuple[Array, Array]:
+    mean, log_std = jnp.split(outputs, 2, axis=-1)
+    low, high = gaussian.log_std
+    if gaussian.bound == "tanh":
+        return mean, low + 0.5 * (high - low) * (jnp.tanh(log_std) + 1)
+    return mean, jnp.clip(log_std, low, high)

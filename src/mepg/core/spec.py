@@ -1,0 +1,133 @@
+"""An algorithm, as data.
+
+A mechanism is a value or `None`: `smoothing=None` is off, and there is no flag beside it. A spec is
+canonical: two specs that mean the same compare equal (`Dropout(p=0)` becomes `None`, and so on).
+The defaults are Table 5 of the paper, written here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """Gaussian noise on an action, `clip(N(0, std^2), -clip, clip)`; `clip=None`: unbounded (D8)."""
+
+    std: float
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        _require(self.std >= 0, "std", "at least 0", self.std)
+        _require(self.clip is None or self.clip > 0, "clip", "above 0, or none", self.clip)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dropout:
+    """The dropout operator D_m on the critics' hidden units (Eq. 3)."""
+
+    p: float = 0.1  # the probability that a unit is dropped
+    masks: Literal["consistent", "independent", "online"] = "consistent"  # both sides of Bellman (D18)
+    layers: Literal["last", "all"] = "last"  # which hidden layers (D1)
+    rows: Literal["sample", "batch"] = "sample"  # one mask for each sample, or for the batch (D2)
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.p < 1, "p", "in [0, 1)", self.p)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Temperature:
+    """The entropy coefficient alpha and how it is learned (Eq. 8)."""
+
+    initial: float = 0.1  # D10
+    lr: float | None = 1e-4  # None: alpha stays as it is (D21)
+    target_entropy: float | None = None  # None: -dim(A)
+    every: int | None = None  # critic updates between two of alpha's; None: with the policy (D7)
+
+    def __post_init__(self) -> None:
+        _require(self.initial > 0, "initial", "above 0", self.initial)
+        _require(self.lr is None or self.lr > 0, "lr", "above 0, or none", self.lr)
+        _require(self.every is None or self.every >= 1, "every", "at least 1, or none", self.every)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gaussian:
+    """A Gaussian policy squashed by tanh, and the range of its log standard deviation (D10)."""
+
+    log_std: tuple[float, float] = (-5.0, 2.0)
+    bound: Literal["tanh", "clip"] = "tanh"  # how the network's output is kept in that range
+
+    def __post_init__(self) -> None:
+        low, high = self.log_std
+        _require(low < high, "log_std", "LOW,HIGH with LOW < HIGH", self.log_std)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """What `core.agent.build` turns into an agent. Hashable, so it can be static under `jit`."""
+
+    # Policy
+    gaussian: Gaussian | None = None  # None: a deterministic policy, with a target network
+    temperature: Temperature | None = None  # None: no entropy term
+    exploration: Noise | None = None  # added to the policy's own action while training
+    actor_every: int = 1  # critic updates between two of the policy's: the delay d
+
+    # Critics
+    critics: int = 1  # N
+    dropout: Dropout | None = None  # None: always the complete network
+    smoothing: Noise | None = None  # added to the next action: target policy smoothing
+    improve_on: Literal["first", "min", "mean"] = "min"  # the policy's view of N critics
+    target_every: int = 2  # critic updates between two of the target networks' (D9)
+
+    # Shared
+    discount: float = 0.99  # gamma
+    target_rate: float = 0.005  # eta
+    actor_lr: float = 3e-4
+    critic_lr: float = 3e-4
+    hidden: tuple[int, ...] = (256, 256)
+    init: Literal["uniform", "orthogonal"] = "uniform"  # D10
+    batch_size: int = 256
+    replay_size: int = 1_000_000
+    warmup: int = 25_000  # steps with uniformly random actions, before the first update
+
+    def __post_init__(self) -> None:
+        for name in ("actor_every", "critics", "target_every", "batch_size", "replay_size"):
+            _require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+        for name in ("actor_lr", "critic_lr"):
+            _require(getattr(self, name) > 0, name, "above 0", getattr(self, name))
+        _require(self.warmup >= 1, "warmup", "at least 1", self.warmup)
+        _require(0 <= self.discount <= 1, "discount", "in [0, 1]", self.discount)
+        _require(0 < self.target_rate <= 1, "target_rate", "in (0, 1]", self.target_rate)
+        positive = len(self.hidden) > 0 and min(self.hidden) >= 1
+        _require(positive, "hidden", "one or more positive widths", self.hidden)
+        if self.temperature is not None and self.gaussian is None:
+            raise ValueError("temperature needs a stochastic policy: a deterministic one has no entropy; set gaussian")
+        self._make_canonical()
+
+    def _make_canonical(self) -> None:
+        """Give every meaning one spelling, so that `==` compares meanings."""
+        for name in ("exploration", "smoothing"):
+            noise = getattr(self, name)
+            if noise is not None and noise.std == 0:
+                self._set(name, None)
+        if self.dropout is not None:
+            if self.dropout.p == 0:
+                self._set("dropout", None)
+            elif self.dropout.layers == "all" and len(self.hidden) == 1:
+                self._set("dropout", replace(self.dropout, layers="last"))
+        if self.critics == 1:
+            self._set("improve_on", "min")
+        if self.temperature is not None:
+            if self.temperature.lr is None:  # a fixed alpha has nothing to aim at
+                self._set("temperature", Temperature(initial=self.temperature.initial, lr=None))
+            elif self.temperature.every == self.actor_every:
+                self._set("temperature", replace(self.temperature, every=None))
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+
+def _require(holds: bool, field: str, what: str, value: object) -> None:
+    if not holds:
+        raise ValueError(f"{field} must be {what}, not {value}")

@@ -1,0 +1,61 @@
+"""The words that the rest of the core is written in.
+
+Shapes are trailing comments in one alphabet: `B` batch, `S` observation, `A` action, `H` hidden
+units, `N` critics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+Array = jax.Array
+Key = jax.Array
+Params = Any  # a pytree of arrays
+OptState = Any  # what Adam remembers about a pytree of parameters
+Metrics = dict[str, Array]  # scalars; those of the policy are zero where `improved` is zero
+
+
+class Sizes(NamedTuple):
+    """All that an algorithm knows about its environment."""
+
+    obs: int  # S
+    action: int  # A
+
+
+class Batch(NamedTuple):
+    """B transitions."""
+
+    obs: Array  # s   [B, S]
+    action: Array  # a   [B, A], in [-1, 1]
+    reward: Array  # r   [B]
+    alive: Array  # [B], 0 where s' is terminal; a time limit is not terminal (D20)
+    next_obs: Array  # s'  [B, S]
+
+
+class Trainable(NamedTuple):
+    """Parameters and what follows them around."""
+
+    params: Params  # theta, phi or log alpha
+    target: Params | None  # theta', phi'
+    moments: OptState  # Adam's
+
+
+class AgentState(NamedTuple):
+    """All that learning changes: immutable, saved and restored as one pytree."""
+
+    updates: Array  # how many critic updates there have been
+    actor: Trainable
+    critic: Trainable  # every leaf has a leading axis N: the critics
+    temperature: Trainable | None  # log alpha; None: no entropy term, or a fixed one
+
+
+class Agent(NamedTuple):
+    """An algorithm bound to an environment's sizes: four pure functions."""
+
+    init: Callable[[Key], Any]
+    explore: Callable[[Any, Array, Key], Array]
+    exploit: Callable[[Any, Array], Array]
+    update: Callable[[Any, Batch, Key], tuple[Any, Metrics]]

@@ -1,0 +1,21 @@
+"""What can go wrong, in words for the person at the keyboard."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UsageError(Exception):
+    """Something that was asked for cannot be done. One line: the cause and the way out."""
+
+
+class RunFailure(Exception):
+    """A run that had to stop: what happened, at which step."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str], *, hint: str = "") -> UsageError:
+    """`name` is none of the `known` ones: say so, with the nearest of them."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    suggestion = f"; did you mean {near[0]!r}?" if near else ""
+    return UsageError(f"unknown {kind} {name!r}{suggestion}{hint}")

@@ -1,0 +1,197 @@
+"""Checkpoints: the networks and counters in one small file each, the replay memory in pieces that never change.
+
+    checkpoints/000010000.json           what belongs to it, with checksums: written last, so it is the commit
+    checkpoints/000010000.safetensors    the agent's state and the run's counters
+    replay/000005000-000010000.safetensors   the rows that were added since the checkpoint before
+
+A piece of the replay memory is written once, with the checkpoint that needs it, and removed when the
+ring has moved past it. Nothing is ever overwritten, so a run that dies while it writes a checkpoint
+still has the one before, ring and all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from mepg.errors import RunFailure
+from mepg.run.evaluate import Episode
+from mepg.run.files import Arrays, Damaged, read_arrays, read_json, write_arrays, write_json
+from mepg.run.loop import Snapshot
+from mepg.run.replay import Replay
+
+FORMAT = 1
+KEPT = 2  # checkpoints: the last one, and the one before in case the last is damaged
+
+
+class Piece(NamedTuple):
+    """Rows number `start` to `stop` of the replay memory, in a file."""
+
+    start: int
+    stop: int
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.start:09d}-{self.stop:09d}.safetensors"
+
+
+class Checkpoints:
+    """The checkpoints of one run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "checkpoints"
+        self.replay_folder = folder / "replay"
+        self._pieces: list[Piece] = []  # of the run that is going on
+
+    def save(self, snapshot: Snapshot, replay: Replay, seconds: float) -> None:
+        """Write what `load` needs; `seconds` is how long the run has taken so far, over all its sessions."""
+        self.folder.mkdir(exist_ok=True)
+        self.replay_folder.mkdir(exist_ok=True)
+        saved = self._pieces[-1].stop if self._pieces else 0
+        start = max(saved, replay.oldest)
+        if start < replay.count:
+            piece = Piece(start, replay.count, "")
+            sha256 = write_arrays(self.replay_folder / piece.name, {"rows": replay.read(start, replay.count)})
+            self._pieces.append(piece._replace(sha256=sha256))
+        self._pieces = [piece for piece in self._pieces if piece.stop > replay.oldest]
+
+        arrays = flatten(snapshot.state, "agent")
+        arrays |= {"actions": snapshot.actions, "sums": snapshot.sums, "counts": snapshot.counts}
+        _require_finite(arrays)
+        content = {
+            "format": FORMAT,
+            "step": snapshot.step,
+            "episode": snapshot.episode,
+            "recent": [list(episode) for episode in snapshot.recent],
+            "state": write_arrays(self._path(snapshot.step, "safetensors"), arrays),
+            "seconds": seconds,
+            "rows": replay.count,
+            "replay": [list(piece) for piece in self._pieces],
+        }
+        write_json(self._path(snapshot.step, "json"), {"content": content, "sha256": _digest(content)})
+        self._prune()
+
+    def steps(self) -> list[int]:
+        """The steps at which there are checkpoints, the newest first."""
+        return sorted((int(path.stem) for path in self.folder.glob("*.json") if path.stem.isdigit()), reverse=True)
+
+    def load(self, step: int, template: Any, replay: Replay) -> tuple[Snapshot, float]:
+        """The snapshot taken at `step` and the seconds until then, with the replay memory put back.
+
+        `Damaged` says what is wrong.
+        """
+        content = self._manifest(step)
+        try:
+            snapshot = self._snapshot(content, template)
+            pieces = [Piece(int(start), int(stop), str(sha256)) for start, stop, sha256 in content["replay"]]
+            rows, seconds = int(content["rows"]), float(content["seconds"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise Damaged(f"{step:09d}.json: {error!r}") from None
+        if _gaps(pieces, rows - min(rows, replay.capacity), rows):
+            raise Damaged(f"{step:09d}.json: pieces of the replay memory are missing")
+        for piece in pieces:
+            block = read_arrays(self.replay_folder / piece.name, piece.sha256).get("rows")
+            if block is None or block.shape != (piece.stop - piece.start, replay.width) or block.dtype != np.float32:
+                raise Damaged(f"{piece.name} does not hold the rows that its name says")
+            replay.restore(piece.start, block)
+        self._pieces = pieces
+        return snapshot, seconds
+
+    def load_state(self, step: int, template: Any) -> Any:
+        """Only the agent's state at `step`."""
+        return self._snapshot(self._manifest(step), template).state
+
+    def drop_replay(self) -> None:
+        """A finished run needs its replay memory no more."""
+        shutil.rmtree(self.replay_folder, ignore_errors=True)
+
+    def _manifest(self, step: int) -> dict[str, Any]:
+        path = self._path(step, "json")
+        data = read_json(path)
+        if not isinstance(data, dict) or not isinstance(data.get("content"), dict):
+            raise Damaged(f"{path.name} is not a checkpoint")
+        content: dict[str, Any] = data["content"]
+        if data.get("sha256") != _digest(content):
+            raise Damaged(f"{path.name} is not what was written")
+        if content.get("format") != FORMAT:
+            raise Damaged(f"{path.name} is of format {content.get('format')}, not {FORMAT}")
+        return content
+
+    def _snapshot(self, content: dict[str, Any], template: Any) -> Snapshot:
+        step = int(content["step"])
+        arrays = read_arrays(self._path(step, "safetensors"), content["state"])
+        return Snapshot(
+            step=step,
+            state=unflatten(arrays, template, "agent"),
+            episode=int(content["episode"]),
+            actions=arrays["actions"],
+            recent=[Episode(float(total), int(length)) for total, length in content["recent"]],
+            sums=arrays["sums"],
+            counts=arrays["counts"],
+        )
+
+    def _path(self, step: int, suffix: str) -> Path:
+        return self.folder / f"{step:09d}.{suffix}"
+
+    def _prune(self) -> None:
+        """Remove what no kept checkpoint needs. The manifest goes first: without it nothing else counts."""
+        for step in self.steps()[KEPT:]:
+            self._path(step, "json").unlink(missing_ok=True)
+            self._path(step, "safetensors").unlink(missing_ok=True)
+        needed = set()
+        for step in self.steps():
+            try:
+                needed |= {Piece(*piece).name for piece in self._manifest(step)["replay"]}
+            except (Damaged, TypeError):
+                continue
+        for path in self.replay_folder.iterdir():
+            if path.name not in needed:
+                path.unlink()
+
+
+def _gaps(pieces: list[Piece], first: int, last: int) -> bool:
+    """Whether rows `first` to `last` are not all covered, piece after piece."""
+    joints = all(before.stop == after.start for before, after in itertools.pairwise(pieces))
+    return not (pieces and joints and pieces[0].start <= first and pieces[-1].stop == last)
+
+
+def flatten(tree: Any, prefix: str) -> Arrays:
+    """A pytree's arrays by their paths: {"agent.actor.params.0.w": ...}."""
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {_name(prefix, path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def unflatten(arrays: Arrays, template: Any, prefix: str) -> Any:
+    """The pytree of `template`'s structure, shapes and types that `flatten` took apart."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(template)
+    found = []
+    for path, expected in leaves:
+        name = _name(prefix, path)
+        if name not in arrays:
+            raise Damaged(f"{name} is missing")
+        if arrays[name].shape != expected.shape or arrays[name].dtype != expected.dtype:
+            raise Damaged(f"{name} is {arrays[name].dtype}{list(arrays[name].shape)}, not {expected.dtype}{list(expected.shape)}")
+        found.append(arrays[name])
+    return jax.tree_util.tree_unflatten(structure, found)
+
+
+def _name(prefix: str, path: Any) -> str:
+    return prefix + "." + jax.tree_util.keystr(path, simple=True, separator=".")
+
+
+def _require_finite(arrays: Arrays) -> None:
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise RunFailure(f"{name} is no longer finite")
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

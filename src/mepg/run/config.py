@@ -1,0 +1,70 @@
+"""What defines a run: the same config on the same machine gives the same bits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from mepg import algos
+from mepg.core.settings import apply_settings, from_json, to_json
+from mepg.core.types import Agent, Sizes
+from mepg.errors import UsageError
+from mepg.run.keys import MAX_SEED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """One run's identity."""
+
+    algorithm: str
+    spec: Any  # the algorithm's, with what --set changed
+    env: str
+    seed: int = 0
+    steps: int = 1_000_000
+    eval_every: int = 5_000  # steps between two evaluations
+    eval_episodes: int = 10
+    threads: int = 1  # part of it, because the order of a sum depends on it
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "eval_every", "eval_episodes", "threads"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
+        if not 0 <= self.seed <= MAX_SEED:
+            raise UsageError(f"seed must be in [0, {MAX_SEED}], not {self.seed}")
+
+    @classmethod
+    def make(cls, algorithm: str, settings: Iterable[str] = (), **rest: Any) -> Config:
+        """The config of an algorithm by name, with settings such as `dropout.p=0.3`."""
+        spec = apply_settings(algos.find(algorithm).spec, settings)
+        return cls(algorithm=algorithm, spec=spec, **rest)
+
+    def build(self, sizes: Sizes) -> Agent:
+        return algos.find(self.algorithm).build(self.spec, sizes)
+
+    def to_json(self) -> dict[str, Any]:
+        return {f.name: to_json(getattr(self, f.name)) for f in fields(self)}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Config:
+        """The config that `to_json` wrote; a UsageError says what is wrong with it."""
+        names = [f.name for f in fields(cls)]
+        if not isinstance(data, dict) or sorted(data) != sorted(names):
+            raise UsageError(f"a run's config needs exactly the fields {', '.join(names)}")
+        for name, kind in {"algorithm": str, "env": str}.items():
+            if not isinstance(data[name], kind):
+                raise UsageError(f"{name} must be text, not {data[name]!r}")
+        for name in ("seed", "steps", "eval_every", "eval_episodes", "threads"):
+            if type(data[name]) is not int:
+                raise UsageError(f"{name} must be a whole number, not {data[name]!r}")
+        kind = type(algos.find(data["algorithm"]).spec)
+        try:
+            return cls(**{**data, "spec": from_json(kind, data["spec"])})
+        except (ValueError, TypeError) as error:
+            raise UsageError(str(error)) from None
+
+    def folder_name(self, settings: Iterable[str] = ()) -> str:
+        """Algorithm, what was set, environment and seed, as a name that any file system takes."""
+        parts = ["_".join([self.algorithm, *settings]), self.env, f"seed{self.seed}"]
+        return "_".join(re.sub(r"[^\w.,=+-]", "-", part) for part in parts)

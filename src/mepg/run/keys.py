@@ -1,0 +1,34 @@
+"""Randomness, derived and never threaded: from the run's seed, a stream's name and a counter.
+
+Nothing about chance has to be saved, and a new use of chance in one stream disturbs no other.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import jax
+import numpy as np
+
+Stream = Literal["init", "act", "update", "warmup", "replay", "train", "eval"]
+
+_STREAMS: dict[Stream, int] = {
+    name: i for i, name in enumerate(("init", "act", "update", "warmup", "replay", "train", "eval"))
+}
+MAX_SEED = 2**32 - 1
+
+
+def jax_key(seed: int, stream: Stream) -> jax.Array:
+    """The stream's key; fold the step into it, inside the compiled function."""
+    return jax.random.fold_in(jax.random.key(np.uint32(seed)), _STREAMS[stream])
+
+
+def generator(seed: int, stream: Stream, *counters: int) -> np.random.Generator:
+    """NumPy's counterpart of a key."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, _STREAMS[stream], *counters))))
+
+
+def episode_seed(seed: int, stream: Literal["train", "eval"], *counters: int) -> int:
+    """A seed for `env.reset`. Training's are even and evaluation's odd, so none is ever in both."""
+    draw = int(generator(seed, stream, *counters).integers(2**30))
+    return 2 * draw + (stream == "eval")

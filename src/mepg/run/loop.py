@@ -1,0 +1,197 @@
+"""One run of one agent, step by step: it computes and yields; whoever iterates prints, stores or stops."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from mepg.core.types import Agent, Array
+from mepg.errors import RunFailure
+from mepg.run.config import Config
+from mepg.run.envs import Env, Vector
+from mepg.run.evaluate import Episode, evaluate
+from mepg.run.keys import episode_seed, generator, jax_key
+from mepg.run.replay import Replay, row_width, unpack
+
+LOG_EVERY = 1_000  # steps between two rows of metrics
+RECENT_EPISODES = 100  # over which the training episodes' mean return is taken, as in Stable-Baselines3
+
+
+class Record(NamedTuple):
+    """What happened in one step."""
+
+    step: int
+    episode: Episode | None = None  # a training episode ended
+    metrics: dict[str, float] | None = None  # every LOG_EVERY steps
+    evaluation: list[Episode] | None = None  # every `eval_every` steps, and after the last
+
+
+class Snapshot(NamedTuple):
+    """All that a run needs to go on exactly as if it had never stopped, besides the replay memory."""
+
+    step: int
+    state: Any  # the agent's
+    episode: int  # the number of the episode under way
+    actions: npt.NDArray[np.float32]  # those taken in it, [n, A]
+    recent: list[Episode]
+    sums: npt.NDArray[np.float64]  # of the metrics since they were last reported
+    counts: npt.NDArray[np.float64]
+
+
+class Loop:
+    """Algorithm 1's outer loop. Between two steps it can be saved (`snapshot`) and put back (`restore`)."""
+
+    def __init__(self, config: Config, agent: Agent, env: Env, eval_env: Env, replay: Replay) -> None:
+        self.config, self.env, self.eval_env, self.replay = config, env, eval_env, replay
+        self.metric_names = _metric_names(agent, env, config.spec.batch_size)
+        self._act, self._exploit, self._update = _compile(config, agent, env, self.metric_names)
+        self.state = jax.jit(agent.init)(jax_key(config.seed, "init"))
+        self.step = 0
+        self._episode = 0
+        self._recent: deque[Episode] = deque(maxlen=RECENT_EPISODES)
+        self._pending: list[tuple[int, Array]] = []  # metrics that the device may still be working on
+        self._sums = np.zeros(len(self.metric_names))
+        self._counts = np.zeros(len(self.metric_names))
+        self._begin_episode()
+
+    def __iter__(self) -> Iterator[Record]:
+        while self.step < self.config.steps:
+            self.step += 1
+            try:
+                record = self._advance()
+            except RunFailure as failure:
+                raise RunFailure(f"step {self.step}: {failure}") from failure
+            yield record
+
+    def _advance(self) -> Record:
+        config, spec = self.config, self.config.spec
+        action = self._choose_action()
+        outcome = self.env.step(action)
+        self.replay.add(self._obs, action, outcome.reward, outcome.alive, outcome.obs)
+        self._obs = outcome.obs
+        self._actions.append(action)
+        self._total += outcome.reward
+        if self.step > spec.warmup:
+            rows = self.replay.sample(spec.batch_size, generator(config.seed, "replay", self.step))
+            self.state, metrics = self._update(self.state, rows, self.step)
+            self._pending.append((self.step, metrics))
+
+        episode = self._end_episode() if outcome.over else None
+        metrics = self._report_metrics() if self.step % LOG_EVERY == 0 else None
+        due = self.step % config.eval_every == 0 or self.step == config.steps
+        return Record(self.step, episode, metrics, self._evaluate() if due else None)
+
+    def _choose_action(self) -> Vector:
+        if self.step <= self.config.spec.warmup:
+            rng = generator(self.config.seed, "warmup", self.step)
+            return rng.uniform(-1, 1, self.env.sizes.action).astype(np.float32)
+        return np.asarray(self._act(self.state, self._obs, self.step))
+
+    def _begin_episode(self) -> None:
+        self._obs = self.env.reset(episode_seed(self.config.seed, "train", self._episode))
+        self._actions: list[Vector] = []
+        self._total = 0.0
+
+    def _end_episode(self) -> Episode:
+        ended = Episode(self._total, len(self._actions))
+        self._recent.append(ended)
+        self._episode += 1
+        self._begin_episode()
+        return ended
+
+    def _evaluate(self) -> list[Episode]:
+        self._drain()  # a policy that is no longer finite is not worth playing
+        seeds = [episode_seed(self.config.seed, "eval", self.step, i) for i in range(self.config.eval_episodes)]
+        return evaluate(lambda obs: np.asarray(self._exploit(self.state, obs)), self.eval_env, seeds)
+
+    def _report_metrics(self) -> dict[str, float]:
+        self._drain()
+        report: dict[str, float] = {}
+        if self._recent:
+            report["rollout/ep_rew_mean"] = float(np.mean([e.total for e in self._recent]))
+            report["rollout/ep_len_mean"] = float(np.mean([e.length for e in self._recent]))
+        report["train/n_updates"] = max(0, self.step - self.config.spec.warmup)
+        for name, total, count in zip(self.metric_names, self._sums, self._counts, strict=True):
+            if count and name != "improved":
+                report[f"train/{name}"] = total / count
+        self._sums[:] = self._counts[:] = 0
+        return report
+
+    def _drain(self) -> None:
+        """Wait for the updates so far and add up their metrics, one by one: the order must not depend on when."""
+        improved = self.metric_names.index("improved")
+        of_policy = np.array([name not in ("critic_loss", "q") for name in self.metric_names])
+        for step, vector in self._pending:
+            values = np.asarray(vector, np.float64)
+            if not np.isfinite(values).all():
+                name = self.metric_names[int(np.flatnonzero(~np.isfinite(values))[0])]
+                raise RunFailure(f"{name} became {values[self.metric_names.index(name)]} in the update of step {step}")
+            self._sums += values
+            self._counts += np.where(of_policy, values[improved], 1)
+        self._pending.clear()
+
+    def snapshot(self) -> Snapshot:
+        self._drain()
+        actions = np.array(self._actions, np.float32).reshape(-1, self.env.sizes.action)
+        sums, counts = self._sums.copy(), self._counts.copy()
+        return Snapshot(self.step, self.state, self._episode, actions, list(self._recent), sums, counts)
+
+    def restore(self, snapshot: Snapshot) -> bool:
+        """Go back to a snapshot; the replay memory must already be there.
+
+        The episode that was under way is rebuilt by taking its actions again. False if that did not
+        give the observations that the replay memory holds: then the environment is not reproducible,
+        and a new episode has been begun.
+        """
+        self.step, self._episode = snapshot.step, snapshot.episode
+        self.state = jax.tree.map(jnp.array, snapshot.state)
+        self._recent = deque(snapshot.recent, maxlen=RECENT_EPISODES)
+        self._sums, self._counts = snapshot.sums.copy(), snapshot.counts.copy()
+        self._pending.clear()
+        self._begin_episode()
+        for action in snapshot.actions:
+            outcome = self.env.step(action)
+            self._obs = outcome.obs
+            self._total += outcome.reward
+            self._actions.append(action)
+            if outcome.over:
+                break
+        last = self.replay.read(self.replay.count - 1, self.replay.count)[0, -self.env.sizes.obs :]
+        same = len(self._actions) == len(snapshot.actions) and (
+            len(self._actions) == 0 or np.array_equal(self._obs, last)
+        )
+        if not same:
+            self._episode += 1
+            self._begin_episode()
+        return same
+
+
+def _compile(config: Config, agent: Agent, env: Env, metric_names: list[str]) -> tuple[Any, Any, Any]:
+    """The agent's functions, with the step's key derived inside: one dispatch each."""
+    k_act, k_update = jax_key(config.seed, "act"), jax_key(config.seed, "update")
+
+    def act(state: Any, obs: Array, step: Array) -> Array:
+        return agent.explore(state, obs[None], jax.random.fold_in(k_act, step))[0]
+
+    def exploit(state: Any, obs: Array) -> Array:
+        return agent.exploit(state, obs[None])[0]
+
+    def update(state: Any, rows: Array, step: Array) -> tuple[Any, Array]:
+        state, metrics = agent.update(state, unpack(rows, env.sizes), jax.random.fold_in(k_update, step))
+        return state, jnp.stack([metrics[name] for name in metric_names])
+
+    return jax.jit(act), jax.jit(exploit), jax.jit(update, donate_argnums=0)
+
+
+def _metric_names(agent: Agent, env: Env, batch_size: int) -> list[str]:
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    rows = jax.ShapeDtypeStruct((batch_size, row_width(env.sizes)), jnp.float32)
+    state = jax.eval_shape(agent.init, key)
+    _, metrics = jax.eval_shape(lambda s, r, k: agent.update(s, unpack(r, env.sizes), k), state, rows, key)
+    return list(metrics)

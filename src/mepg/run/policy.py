@@ -1,0 +1,64 @@
+"""The policy that a run leaves: one file that needs no other, and cannot run code."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from mepg.core.types import Trainable
+from mepg.errors import UsageError
+from mepg.run.checkpoint import Checkpoints, flatten, unflatten
+from mepg.run.config import Config
+from mepg.run.envs import Env, Vector
+from mepg.run.files import Damaged, read_arrays, write_arrays
+from mepg.run.folder import Folder
+
+
+class Policy(NamedTuple):
+    """A trained agent, without the means to go on training."""
+
+    config: Config
+    state: Any
+    step: int  # of training, at which it was saved
+    exploit: Any
+
+    def act(self, obs: Vector) -> Vector:
+        """The action in [-1, 1] without exploration."""
+        return np.asarray(self.exploit(self.state, obs[None])[0])
+
+
+def save_policy(folder: Folder, config: Config, env: Env, state: Any) -> None:
+    about = {"config": config.to_json(), "sizes": list(env.sizes), "action_bounds": env.bounds}
+    write_arrays(folder.policy_file, flatten(online_networks(state), "agent"), about)
+
+
+def load_policy(folder: Folder, env: Env) -> Policy:
+    """The final policy of the run in `folder`, or while it is unfinished that of its newest whole checkpoint."""
+    config = folder.config()
+    agent = config.build(env.sizes)
+    template = jax.eval_shape(agent.init, jax.random.key(0))
+    exploit = jax.jit(agent.exploit)
+    if folder.policy_file.exists():
+        try:
+            state = unflatten(read_arrays(folder.policy_file), online_networks(template), "agent")
+        except Damaged as damage:
+            raise UsageError(f"{folder.path} holds a damaged policy: {damage}") from None
+        return Policy(config, state, config.steps, exploit)
+    checkpoints = Checkpoints(folder.path)
+    for step in checkpoints.steps():
+        try:
+            return Policy(config, online_networks(checkpoints.load_state(step, template)), step, exploit)
+        except Damaged:
+            continue
+    raise UsageError(f"{folder.path} holds no policy yet: its run has not reached a checkpoint")
+
+
+def online_networks(state: Any) -> Any:
+    """The state without target networks and Adam's moments: what a policy needs to act, and to be asked about."""
+    return jax.tree.map(
+        lambda leaf: Trainable(leaf.params, None, None) if isinstance(leaf, Trainable) else leaf,
+        state,
+        is_leaf=lambda leaf: isinstance(leaf, Trainable),
+    )

@@ -1,0 +1,166 @@
+"""One sitting of a run: open or resume its folder, go through the steps, keep what they give."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from tensorboardX import SummaryWriter
+
+from mepg.errors import UsageError
+from mepg.run.checkpoint import Checkpoints
+from mepg.run.config import Config
+from mepg.run.envs import Env
+from mepg.run.files import Damaged, write_json
+from mepg.run.folder import Evaluations, Folder, MetricsFile, versions
+from mepg.run.loop import Loop, Record
+from mepg.run.policy import save_policy
+from mepg.run.replay import Replay
+
+CHECKPOINT_EVERY = 5_000
+
+
+class Session:
+    """Iterate it for the run's records. What has to be kept is kept: results, metrics, checkpoints.
+
+    On a folder with an unfinished run it goes on from where that stood, and ends with the same bits.
+    """
+
+    def __init__(self, config: Config, path: Path, checkpoint_every: int = CHECKPOINT_EVERY) -> None:
+        if checkpoint_every < 1:
+            raise UsageError(f"checkpoint-every must be at least 1, not {checkpoint_every}")
+        self.config = config
+        self.folder = Folder(path)
+        self.folder.check_free_for(config)
+        self.result = self.folder.result()
+        self.notes: list[str] = []  # for the person who watches
+        self.stopped_by: str | None = None  # the signal's name, if one ended this session
+        self._checkpoint_every = checkpoint_every
+        self._open = contextlib.ExitStack()
+        if self.result is None:
+            self._prepare()
+
+    def _prepare(self) -> None:
+        env, eval_env = (self._open.enter_context(contextlib.closing(Env(self.config.env))) for _ in range(2))
+        agent = self.config.build(env.sizes)
+        self._open.enter_context(self.folder.claim(self.config))
+        self._note_changed_versions()
+        self.replay = Replay(self.config.spec.replay_size, env.sizes)
+        self.loop = Loop(self.config, agent, env, eval_env, self.replay)
+        self.checkpoints = Checkpoints(self.folder.path)
+        self._began = time.monotonic()
+        self._resume()
+        self.started_at = self.loop.step
+        self._tick = (self.loop.step, self._began)
+
+        self.evaluations = Evaluations(self.folder.evaluations_file, self.loop.step)
+        columns = ["time/total_timesteps", "rollout/ep_rew_mean", "rollout/ep_len_mean"]
+        columns += [f"train/{name}" for name in self.loop.metric_names if name != "improved"]
+        columns += ["train/n_updates", "time/fps"]
+        metrics = MetricsFile(self.folder.metrics_file, columns, self.loop.step)
+        self._metrics = self._open.enter_context(contextlib.closing(metrics))
+        purge = self.loop.step + 1 if self.loop.step else None
+        writer = SummaryWriter(str(self.folder.path), purge_step=purge)
+        self._tensorboard = self._open.enter_context(contextlib.closing(writer))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def __iter__(self) -> Iterator[Record]:
+        if self.result is not None:
+            return
+        for record in self.loop:
+            self._keep(record)
+            yield record
+            if self.stopped_by is not None or record.step % self._checkpoint_every == 0:
+                self._save()
+            if self.stopped_by is not None:
+                return
+        self._finish()
+
+    def stop(self, number: int, _: types.FrameType | None = None) -> None:
+        """A signal handler: save after the step under way, and end."""
+        self.stopped_by = signal.Signals(number).name
+
+    def _keep(self, record: Record) -> None:
+        if record.metrics is not None:
+            row = {**record.metrics, "time/fps": self._speed()}
+            for name, value in row.items():
+                self._tensorboard.add_scalar(name, value, record.step)
+            self._metrics.add({"time/total_timesteps": record.step, **row})
+        if record.evaluation is not None:
+            self.evaluations.add(record.step, record.evaluation)
+            mean_length = float(np.mean([episode.length for episode in record.evaluation]))
+            self._tensorboard.add_scalar("eval/mean_reward", self.evaluations.means()[-1], record.step)
+            self._tensorboard.add_scalar("eval/mean_ep_length", mean_length, record.step)
+
+    def _speed(self) -> float:
+        (step, then), now = self._tick, time.monotonic()
+        self._tick = (self.loop.step, now)
+        return round((self.loop.step - step) / max(now - then, 1e-9), 1)
+
+    def _seconds(self) -> float:
+        return self._earlier + time.monotonic() - self._began
+
+    def _save(self) -> None:
+        self._tensorboard.flush()
+        self.checkpoints.save(self.loop.snapshot(), self.replay, self._seconds())
+
+    def _resume(self) -> None:
+        """Go back to the newest checkpoint that is whole."""
+        self._earlier = 0.0
+        steps = self.checkpoints.steps()
+        for step in steps:
+            try:
+                snapshot, self._earlier = self.checkpoints.load(step, self.loop.state, self.replay)
+            except Damaged as damage:
+                self.notes.append(f"the checkpoint of step {step:,} is damaged ({damage}); trying the one before it")
+                continue
+            if not self.loop.restore(snapshot):
+                self.notes.append(
+                    f"{self.config.env} does not repeat an episode from its seed: the one under way was begun anew, "
+                    "so this run is not bit for bit what it would have been"
+                )
+            self.notes.append(f"resumed at step {step:,}")
+            return
+        if steps:
+            self.replay.count = 0
+            self.notes.append("no checkpoint is whole: starting from the beginning")
+
+    def _note_changed_versions(self) -> None:
+        was, now = self.folder.versions(), versions()
+        changed = [f"{name} {was.get(name)} -> {now[name]}" for name in now if was.get(name) != now[name]]
+        if changed:
+            self.notes.append(f"versions have changed since this run began ({', '.join(changed)}): bits may differ")
+
+    def _finish(self) -> None:
+        if self.checkpoints.steps()[:1] != [self.loop.step]:
+            self._save()
+        save_policy(self.folder, self.config, self.loop.env, self.loop.state)
+        self.result = summary(self.evaluations, self._seconds(), self.config)
+        write_json(self.folder.result_file, self.result)
+        self.checkpoints.drop_replay()
+
+
+def summary(evaluations: Evaluations, seconds: float, config: Config) -> dict[str, Any]:
+    """What a run came to: the paper's metric (D17) and the plain ones beside it."""
+    means = evaluations.means()
+    best = sorted(means, reverse=True)[:5]
+    return {
+        "steps": config.steps,
+        "final_return": means[-1],
+        "final_return_std": float(np.std(evaluations.results[-1])),
+        "best_return": best[0],
+        "mean_of_five_best": float(np.mean(best)),
+        "evaluations": len(means),
+        "seconds": round(seconds, 1),
+    }
