@@ -7,10 +7,10 @@ ENV_ID := InvertedPendulumSwingupBulletEnv-v0
 .PHONY: train test check bench lock clean
 
 train: $(VENV)/.installed
-	$(BIN)/mepg train me-sac --env $(ENV_ID) --steps 30000 --set warmup=1000 --eval-every 2500
+	$(BIN)/mepg train me-sac --env $(ENV_ID) --steps 30000 --set warmup=1000 --eval-every 2500 --threads 2
 
 test: check
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadfile
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check .

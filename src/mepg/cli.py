@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mepg.errors import RunFailure, UsageError
+
+if TYPE_CHECKING:
+    from mepg.run.session import Session  # at run time only once the number of threads is known
 
 EXIT_FAILURE, EXIT_USAGE = 1, 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; gives the exit status."""
     arguments = _parser().parse_args(argv)
     command: Callable[[argparse.Namespace], int] = arguments.command
     try:
@@ -29,6 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_FAILURE
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return EXIT_FAILURE
+    except OSError as error:  # a full disk, a folder that is taken away: the checkpoints before it are whole
+        print(f"mepg: {error}", file=sys.stderr)
         return EXIT_FAILURE
 
 
@@ -103,6 +112,7 @@ def _train(arguments: argparse.Namespace) -> int:
     from mepg.display import Display
     from mepg.report.curves import draw_learning_curve
     from mepg.run.config import Config
+    from mepg.run.folder import read_evaluations
     from mepg.run.session import Session
 
     config = Config.make(
@@ -118,29 +128,40 @@ def _train(arguments: argparse.Namespace) -> int:
     path = arguments.out or Path("runs") / config.folder_name(arguments.set)
     with Session(config, path, arguments.checkpoint_every) as session:
         already_finished = session.result is not None
-        previous = {number: signal.signal(number, session.stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            with Display(session, quiet=arguments.json) as display:
-                for record in session:
-                    display.show(record)
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+        with Display(session, quiet=arguments.json) as display, _signals_to(session.stop):
+            for record in session:
+                display.show(record)
         if session.stopped_by is not None:
-            step = session.loop.step
-            _say(arguments, {"run": str(path), "finished": False, "step": step, "stopped_by": session.stopped_by},
-                 f"{session.stopped_by}: saved at step {step:,} of {config.steps:,}; the same command goes on from there")  # fmt: skip
-            return 128 + int(signal.Signals[session.stopped_by])
+            return _say_stopped(arguments, session, path)
         assert session.result is not None
-        if not already_finished:
+        if not session.folder.curve_file.exists():
             title = f"{config.algorithm} on {config.env}, seed {config.seed}"
-            draw_learning_curve(session.folder.curve_file, title, session.evaluations)
+            draw_learning_curve(session.folder.curve_file, title, read_evaluations(session.folder.evaluations_file))
     _say(arguments, {"run": str(path), "finished": True, **session.result}, _ending(path, session, already_finished))
     return 0
 
 
-def _ending(path: Path, session: Any, already_finished: bool) -> str:
-    result, folder = session.result, session.folder
+@contextlib.contextmanager
+def _signals_to(handler: Callable[[int, types.FrameType | None], None]) -> Iterator[None]:
+    """Let Ctrl-C and a scheduler's SIGTERM end a run in good order."""
+    previous = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, before in previous.items():
+            signal.signal(number, before)
+
+
+def _say_stopped(arguments: argparse.Namespace, session: Session, path: Path) -> int:
+    step, steps = session.loop.step, session.config.steps
+    data = {"run": str(path), "finished": False, "step": step, "stopped_by": session.stopped_by}
+    text = f"{session.stopped_by}: saved at step {step:,} of {steps:,}; the same command goes on from there"
+    _say(arguments, data, text)
+    return 128 + int(signal.Signals[session.stopped_by or "SIGTERM"])
+
+
+def _ending(path: Path, session: Session, already_finished: bool) -> str:
+    result, folder = session.result or {}, session.folder
     lines = [
         f"{'Already finished' if already_finished else 'Finished'}: {result['steps']:,} steps "
         f"in {result['seconds'] / 60:.1f} minutes",
@@ -176,7 +197,9 @@ def _eval(arguments: argparse.Namespace) -> int:
     for i in range(arguments.episodes):
         episodes.append(play(policy.act, env, episode_seed(arguments.seed, "eval", i)))
         if not arguments.json:
-            print(f"  episode {i + 1:>3}: return {episodes[-1].total:10,.2f}   length {episodes[-1].length:,}", flush=True)
+            print(
+                f"  episode {i + 1:>3}: return {episodes[-1].total:10,.2f}   length {episodes[-1].length:,}", flush=True
+            )
     totals = [episode.total for episode in episodes]
     data = {
         "run": str(arguments.run),
@@ -248,7 +271,7 @@ def _params(arguments: argparse.Namespace) -> int:
     if arguments.env is not None:
         tasks = {arguments.env: PAPER_TASKS.get(arguments.env) or Env(arguments.env).sizes}
     counts = {
-        name: {env: algorithm.count(algorithm.spec, sizes)._asdict() for env, sizes in tasks.items()}
+        name: {env: algorithm.count_parameters(algorithm.spec, sizes)._asdict() for env, sizes in tasks.items()}
         for name, algorithm in algorithms().items()
     }
     lines = ["Parameters in thousands, target networks included: as the paper counts | as they are", ""]

@@ -43,7 +43,9 @@ class Display:
         for note in session.notes:
             self._console.print(f"mepg: {note}", markup=False)
         if session.result is None and not self._quiet:
-            self._console.print(f"{config.algorithm} on {config.env}, seed {config.seed} -> {session.folder.path}", markup=False)
+            self._console.print(
+                f"{config.algorithm} on {config.env}, seed {config.seed} -> {session.folder.path}", markup=False
+            )
         if self._live:
             self._progress.start()
             self._task = self._progress.add_task(
@@ -52,7 +54,9 @@ class Display:
         self._began, self._first = time.monotonic(), self._session.loop.step if session.result is None else 0
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._live:
             self._progress.stop()
 
@@ -65,8 +69,8 @@ class Display:
             if self._live:
                 self._progress.update(self._task, evaluation=f"return {mean:,.1f} at {record.step:,}")
             else:
-                speed = (record.step - self._first) / (now - self._began)
-                self._console.print(f"step {record.step:>9,}   return {mean:10,.1f}   {speed:,.0f} steps/s")
+                average = (record.step - self._first) / (now - self._began)
+                self._console.print(f"step {record.step:>9,}   return {mean:10,.1f}   {average:,.0f} steps/s")
         if self._live and now - self._then > REFRESH:
             self._then = now
             warm = record.step > self._session.config.spec.warmup

@@ -20,7 +20,7 @@ class Algorithm(NamedTuple):
     summary: str
     parent: str | None = None
     build: Callable[[Any, Sizes], Agent] = agent.build
-    count: Callable[[Any, Sizes], agent.Count] = agent.count_parameters
+    count_parameters: Callable[[Any, Sizes], agent.Count] = agent.count_parameters
 
 
 @cache

@@ -1,11 +1,11 @@
 """Algorithm 1: from a spec to an agent.
 
-    with each transition (s, a, r, s') that is stored
-        sample a batch from the replay memory
-        draw m, and move theta down the gradient of Eq. (4)          bellman.critic_loss
-        every d-th update:  move phi down the gradient of Eq. (6)    improvement.policy_loss
-                            move alpha down the gradient of Eq. (8)  improvement.temperature_loss
-        every second one:   theta' <- eta theta + (1 - eta) theta', and phi' likewise
+with each transition (s, a, r, s') that is stored
+    sample a batch from the replay memory
+    draw m, and move theta down the gradient of Eq. (4)          bellman.critic_loss
+    every d-th update:  move phi down the gradient of Eq. (6)    improvement.policy_loss
+                        move alpha down the gradient of Eq. (8)  improvement.temperature_loss
+    every second one:   theta' <- eta theta + (1 - eta) theta', and phi' likewise
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mepg.core.bellman import critic_loss
 from mepg.core.improvement import policy_loss, temperature_loss
 from mepg.core.nets import init_critics, init_mlp
 from mepg.core.spec import Spec
-from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metrics, Params, Sizes, Trainable
+from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metric, Metrics, Params, Sizes, Trainable
 
 
 def build(spec: Spec, sizes: Sizes) -> Agent:
@@ -55,12 +55,14 @@ def build(spec: Spec, sizes: Sizes) -> Agent:
         critic, metrics = evaluate_policy(state, batch, k_critic)
         state = state._replace(updates=updates, critic=critic)
 
-        (actor, temperature), policy_metrics = _every(
-            spec.actor_every,
-            updates,
-            lambda: improve_policy(state, batch, k_policy),
-            lambda: ((state.actor, state.temperature), no_policy_metrics()),
-        )
+        def improve() -> tuple[Trainable, Trainable | None, Metrics]:
+            return improve_policy(state, batch, k_policy)
+
+        def leave() -> tuple[Trainable, Trainable | None, Metrics]:
+            unknown = jax.tree.map(lambda number: jnp.zeros(number.shape), jax.eval_shape(improve)[2])
+            return state.actor, state.temperature, unknown
+
+        actor, temperature, policy_metrics = _every(spec.actor_every, updates, improve, leave)
         if spec.temperature is not None and spec.temperature.every is not None:
             temperature = _every(
                 spec.temperature.every,
@@ -85,30 +87,24 @@ def build(spec: Spec, sizes: Sizes) -> Agent:
         gradient, metrics = jax.grad(critic_loss, has_aux=True)(
             theta, theta_target, phi_next, _alpha(spec, state), batch, key, spec
         )
-        return _descend(state.critic, gradient, spec.critic_lr), metrics
+        return _descend(state.critic, gradient, spec.critic_lr), _metrics(metrics)
 
-    def improve_policy(
-        state: AgentState, batch: Batch, key: Key
-    ) -> tuple[tuple[Trainable, Trainable | None], Metrics]:
+    def improve_policy(state: AgentState, batch: Batch, key: Key) -> tuple[Trainable, Trainable | None, Metrics]:
         alpha = _alpha(spec, state)
         (loss, log_prob), gradient = jax.value_and_grad(policy_loss, has_aux=True)(
             state.actor.params, state.critic.params, alpha, batch.obs, key, spec
         )
-        temperature = state.temperature
-        if spec.temperature is not None and spec.temperature.every is None:
-            temperature = _adjust(spec, sizes, temperature, log_prob)
-        metrics: Metrics = {"improved": jnp.float32(1), "actor_loss": loss}
+        metrics = {"actor_loss": loss}
         if spec.gaussian is not None:
             metrics["entropy"] = -log_prob.mean()
         if spec.temperature is not None:
             metrics["ent_coef"] = jnp.float32(alpha)
-        return (_descend(state.actor, gradient, spec.actor_lr), temperature), metrics
-
-    def no_policy_metrics() -> Metrics:
-        names = ["improved", "actor_loss"]
-        names += ["entropy"] if spec.gaussian is not None else []
-        names += ["ent_coef"] if spec.temperature is not None else []
-        return dict.fromkeys(names, jnp.float32(0))
+        temperature = state.temperature
+        if spec.temperature is not None and spec.temperature.every is None:
+            temperature = _adjust(spec, sizes, temperature, log_prob)
+        if spec.temperature is not None and spec.temperature.lr is not None:
+            metrics["ent_coef_loss"] = temperature_loss(jnp.float32(alpha), log_prob, _target_entropy(spec, sizes))
+        return _descend(state.actor, gradient, spec.actor_lr), temperature, _metrics(metrics)
 
     def adjust_temperature(state: AgentState, batch: Batch, key: Key) -> Trainable | None:
         _, log_prob = policies.sample(spec, state.actor.params, batch.obs, key)
@@ -131,6 +127,10 @@ def count_parameters(spec: Spec, sizes: Sizes) -> Count:
     as_is = sum(leaf.size for leaf in jax.tree.leaves(networks))
     log_std_outputs = 0 if spec.gaussian is None else sizes.action * (spec.hidden[-1] + 1)
     return Count(as_paper=as_is - log_std_outputs, as_is=as_is)
+
+
+def _metrics(values: dict[str, Array]) -> Metrics:
+    return {name: Metric(value, jnp.float32(1)) for name, value in values.items()}
 
 
 def _alpha(spec: Spec, state: AgentState) -> Array | float:
@@ -157,11 +157,16 @@ def _descend(what: Trainable, gradient: Params, lr: float) -> Trainable:
     return what._replace(params=optax.apply_updates(what.params, step), moments=moments)
 
 
+def _target_entropy(spec: Spec, sizes: Sizes) -> float:
+    assert spec.temperature is not None
+    given = spec.temperature.target_entropy
+    return -float(sizes.action) if given is None else given
+
+
 def _adjust(spec: Spec, sizes: Sizes, temperature: Trainable | None, log_prob: Array) -> Trainable | None:
     if temperature is None or spec.temperature is None or spec.temperature.lr is None:
         return temperature
-    target = spec.temperature.target_entropy
-    target = -float(sizes.action) if target is None else target
+    target = _target_entropy(spec, sizes)
     gradient = jax.grad(lambda log_alpha: temperature_loss(jnp.exp(log_alpha), log_prob, target))(temperature.params)
     return _descend(temperature, gradient, spec.temperature.lr)
 

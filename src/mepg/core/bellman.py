@@ -9,19 +9,19 @@ from mepg.core import policies
 from mepg.core.masks import draw_masks
 from mepg.core.nets import Mlp, q_values
 from mepg.core.spec import Spec
-from mepg.core.types import Array, Batch, Key, Metrics
+from mepg.core.types import Array, Batch, Key
 
 
 def critic_loss(
     theta: Mlp, theta_target: Mlp, phi_next: Mlp, alpha: Array | float, batch: Batch, key: Key, spec: Spec
-) -> tuple[Array, Metrics]:
+) -> tuple[Array, dict[str, Array]]:
     """Eq. (4): J(theta) = E[ 1/2 (D_m Q(s, a; theta) - (r + gamma E[D_m Q(s', a'; theta')]))^2 ].
 
     With alpha > 0, Eq. (7): the next value is D_m Q(s', a'; theta') - alpha log pi(a' | s').
     Without dropout, the Bellman update of DDPG, TD3 and SAC.
     """
     k_mask, k_action, k_smoothing = jax.random.split(key, 3)
-    m, m_target = draw_masks(spec, k_mask)  # the same one, unless an ablation says otherwise
+    m, m_target = draw_masks(spec, len(batch.reward), k_mask)  # the same one, unless an ablation says otherwise
 
     next_action, log_prob = policies.sample(spec, phi_next, batch.next_obs, k_action)  # a' ~ pi(s')
     next_action = policies.jitter(spec.smoothing, next_action, k_smoothing)

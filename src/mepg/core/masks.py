@@ -12,7 +12,7 @@ from mepg.core.types import Key
 _LEVELS = 2**16  # masks are drawn with 16-bit numbers, so p is met to within 1/131072
 
 
-def draw_masks(spec: Spec, key: Key) -> tuple[Mask | None, Mask | None]:
+def draw_masks(spec: Spec, batch: int, key: Key) -> tuple[Mask | None, Mask | None]:
     """m ~ Bernoulli(1-p), scaled by 1/(1-p): the online critics' mask and the target critics'.
 
     Consistent masks are one draw, given to both (Eq. 4). Two draws are the paper's `-R` ablation.
@@ -20,20 +20,20 @@ def draw_masks(spec: Spec, key: Key) -> tuple[Mask | None, Mask | None]:
     if spec.dropout is None:
         return None, None
     k_online, k_target = jax.random.split(key)
-    online = _draw(spec, k_online)
+    online = _draw(spec, batch, k_online)
     match spec.dropout.masks:
         case "consistent":
             return online, online
         case "independent":
-            return online, _draw(spec, k_target)
+            return online, _draw(spec, batch, k_target)
         case "online":
             return online, None
 
 
-def _draw(spec: Spec, key: Key) -> Mask:
+def _draw(spec: Spec, batch: int, key: Key) -> Mask:
     assert spec.dropout is not None
     keep = min(max(round((1 - spec.dropout.p) * _LEVELS), 1), _LEVELS)
-    rows = spec.batch_size if spec.dropout.rows == "sample" else 1
+    rows = batch if spec.dropout.rows == "sample" else 1
     masked = spec.hidden if spec.dropout.layers == "all" else spec.hidden[-1:]
     keys = jax.random.split(key, len(masked))
 

@@ -14,6 +14,8 @@ Mask = tuple[Array | None, ...]  # the paper's m: an entry for each hidden layer
 
 
 class Layer(NamedTuple):
+    """z = w x + b."""
+
     w: Array  # [inputs, outputs]
     b: Array  # [outputs]
 

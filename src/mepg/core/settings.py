@@ -25,7 +25,8 @@ def apply_settings(spec: S, settings: Iterable[str]) -> S:
         if not equals:
             raise UsageError(f"--set {setting!r}: write field=value, as in --set dropout.p=0.3")
         _note_change(changes, type(spec), path.strip(), path.strip().split("."), text.strip())
-    return _changed(spec, changes, path="")
+    changed: S = _changed(spec, changes, path="")
+    return changed
 
 
 def to_json(spec: Any) -> Any:
@@ -65,7 +66,8 @@ def _note_change(changes: dict[str, Any], kind: type, path: str, names: list[str
     hints = get_type_hints(kind)
     name, *rest = names
     if name not in hints:
-        raise unknown("field", path, _paths(kind) if path == ".".join(names) else hints)
+        prefix = path.removesuffix(".".join(names))
+        raise unknown("field", path, [prefix + known for known in _paths(kind)])
     mechanism = _dataclass_in(hints[name])
     if rest:
         if mechanism is None:

@@ -15,7 +15,16 @@ Array = jax.Array
 Key = jax.Array
 Params = Any  # a pytree of arrays
 OptState = Any  # what Adam remembers about a pytree of parameters
-Metrics = dict[str, Array]  # scalars; those of the policy are zero where `improved` is zero
+
+
+class Metric(NamedTuple):
+    """A number worth watching, and its weight in a mean over updates: 0 where it was not computed."""
+
+    value: Array
+    weight: Array
+
+
+Metrics = dict[str, Metric]
 
 
 class Sizes(NamedTuple):

@@ -7,7 +7,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 
-from mepg.run.folder import Evaluations
+from mepg.run.loop import Evaluations
 
 matplotlib.use("Agg")  # a file, never a window
 from matplotlib import pyplot as plt
@@ -17,7 +17,8 @@ INK, LINE = "#444444", "#1f5fa8"
 
 def draw_learning_curve(path: Path, title: str, evaluations: Evaluations) -> None:
     """Return against steps: the mean of each evaluation, and the spread of its episodes."""
-    steps, results = np.array(evaluations.timesteps), np.array(evaluations.results)
+    steps = np.array(list(evaluations))
+    results = np.array([[episode.total for episode in episodes] for episodes in evaluations.values()])
     mean = results.mean(axis=1)
     figure, axes = plt.subplots(figsize=(7, 3.8), layout="constrained")
     marker = "o" if len(steps) <= 40 else None
@@ -28,14 +29,10 @@ def draw_learning_curve(path: Path, title: str, evaluations: Evaluations) -> Non
     )
     axes.set_title(title, loc="left", color=INK, fontsize=11)
     axes.set_xlabel("environment steps", color=INK)
-    episodes = results.shape[1]
-    axes.set_ylabel(f"return, {episodes} episodes" if episodes > 1 else "return, one episode", color=INK)
+    axes.set_ylabel(f"return: mean and range of {results.shape[1]} episodes", color=INK)
     axes.xaxis.set_major_formatter(lambda step, _: f"{step / 1000:g}k" if step else "0")
     axes.set_xlim(left=0)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#dddddd", lw=0.6)
-    axes.text(
-        1.0, 1.02, "line: mean, band: lowest to highest episode", transform=axes.transAxes, ha="right", fontsize=8, color=INK
-    )
     figure.savefig(path, dpi=150)
     plt.close(figure)

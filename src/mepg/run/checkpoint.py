@@ -64,13 +64,14 @@ class Checkpoints:
         self._pieces = [piece for piece in self._pieces if piece.stop > replay.oldest]
 
         arrays = flatten(snapshot.state, "agent")
-        arrays |= {"actions": snapshot.actions, "sums": snapshot.sums, "counts": snapshot.counts}
+        arrays |= {"actions": snapshot.actions, "sums": snapshot.sums}
         _require_finite(arrays)
         content = {
             "format": FORMAT,
             "step": snapshot.step,
             "episode": snapshot.episode,
-            "recent": [list(episode) for episode in snapshot.recent],
+            "recent": snapshot.recent,
+            "evaluations": list(snapshot.evaluations.items()),
             "state": write_arrays(self._path(snapshot.step, "safetensors"), arrays),
             "seconds": seconds,
             "rows": replay.count,
@@ -133,9 +134,9 @@ class Checkpoints:
             state=unflatten(arrays, template, "agent"),
             episode=int(content["episode"]),
             actions=arrays["actions"],
-            recent=[Episode(float(total), int(length)) for total, length in content["recent"]],
+            recent=_episodes(content["recent"]),
+            evaluations={int(step): _episodes(episodes) for step, episodes in content["evaluations"]},
             sums=arrays["sums"],
-            counts=arrays["counts"],
         )
 
     def _path(self, step: int, suffix: str) -> Path:
@@ -155,6 +156,10 @@ class Checkpoints:
         for path in self.replay_folder.iterdir():
             if path.name not in needed:
                 path.unlink()
+
+
+def _episodes(data: Any) -> list[Episode]:
+    return [Episode(float(total), int(length)) for total, length in data]
 
 
 def _gaps(pieces: list[Piece], first: int, last: int) -> bool:
@@ -178,7 +183,9 @@ def unflatten(arrays: Arrays, template: Any, prefix: str) -> Any:
         if name not in arrays:
             raise Damaged(f"{name} is missing")
         if arrays[name].shape != expected.shape or arrays[name].dtype != expected.dtype:
-            raise Damaged(f"{name} is {arrays[name].dtype}{list(arrays[name].shape)}, not {expected.dtype}{list(expected.shape)}")
+            raise Damaged(
+                f"{name} is {arrays[name].dtype}{list(arrays[name].shape)}, not {expected.dtype}{list(expected.shape)}"
+            )
         found.append(arrays[name])
     return jax.tree_util.tree_unflatten(structure, found)
 

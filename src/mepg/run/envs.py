@@ -114,9 +114,11 @@ def _make(env_id: str) -> gymnasium.Env[Any, Any]:
         ) from None
     except ModuleNotFoundError as error:
         package = (error.name or env_id).partition(".")[0]
-        raise UsageError(f"{env_id} needs the package {package!r}, which is not installed: pip install {package}") from None
+        raise UsageError(
+            f"{env_id} needs the package {package!r}, which is not installed: pip install {package}"
+        ) from None
     except (gymnasium.error.Error, ImportError) as error:
-        raise UsageError(f"{env_id} cannot be made: {' '.join(str(error).split())}") from None
+        raise UsageError(f"environment {env_id!r} cannot be made: {' '.join(str(error).split())}") from None
 
 
 def _check_spaces(env: gymnasium.Env[Any, Any], env_id: str) -> Sizes:
@@ -124,7 +126,9 @@ def _check_spaces(env: gymnasium.Env[Any, Any], env_id: str) -> Sizes:
     if not isinstance(actions, gymnasium.spaces.Box):
         raise UsageError(f"{env_id} has {_kind(actions)} actions; continuous ones (a Box) are needed")
     if len(actions.shape) != 1 or not np.issubdtype(actions.dtype, np.floating):
-        raise UsageError(f"{env_id} has actions of shape {actions.shape} and type {actions.dtype}; a float vector is needed")
+        raise UsageError(
+            f"{env_id} has actions of shape {actions.shape} and type {actions.dtype}; a float vector is needed"
+        )
     if not (np.isfinite(actions.low).all() and np.isfinite(actions.high).all()):
         raise UsageError(f"{env_id} has infinite action bounds; wrap it in gymnasium.wrappers.RescaleAction")
     if not isinstance(observations, gymnasium.spaces.Box) or len(observations.shape) != 1:

@@ -21,6 +21,7 @@ def evaluate(act: Callable[[Vector], Vector], env: Env, seeds: Iterable[int]) ->
 
 
 def play(act: Callable[[Vector], Vector], env: Env, seed: int) -> Episode:
+    """The whole episode that begins with this seed."""
     obs, total, length, over = env.reset(seed), 0.0, 0, False
     while not over:
         obs, reward, _, over = env.step(act(obs))

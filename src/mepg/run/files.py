@@ -44,6 +44,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_whole(path: Path, sha256: str | None = None) -> bytes:
+    """A file's content, compared with its checksum where one is known."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -54,10 +55,12 @@ def read_whole(path: Path, sha256: str | None = None) -> bytes:
 
 
 def write_json(path: Path, data: Any) -> None:
+    """JSON for people too: indented, and without NaN."""
     write_whole(path, (json.dumps(data, indent=2, allow_nan=False) + "\n").encode())
 
 
 def read_json(path: Path) -> Any:
+    """What `write_json` wrote, or whatever else is there: the caller checks."""
     try:
         return json.loads(read_whole(path))
     except ValueError as error:
@@ -65,24 +68,19 @@ def read_json(path: Path) -> Any:
 
 
 def write_arrays(path: Path, arrays: Arrays, metadata: dict[str, Any] | None = None) -> str:
+    """A safetensors file; gives its SHA-256."""
     text = {name: json.dumps(value) for name, value in (metadata or {}).items()}
-    return write_whole(path, safetensors.numpy.save({k: np.ascontiguousarray(v) for k, v in arrays.items()}, text))
+    return write_whole(path, safetensors.numpy.save({k: np.asarray(v, order="C") for k, v in arrays.items()}, text))
 
 
 def read_arrays(path: Path, sha256: str | None = None) -> Arrays:
+    """The arrays of a safetensors file, by name."""
     try:
         return safetensors.numpy.load(read_whole(path, sha256))
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
         raise Damaged(f"{path.name} is not a safetensors file: {error}") from None
 
 
-def read_metadata(path: Path) -> dict[str, Any]:
-    try:
-        with safetensors.safe_open(path, framework="np") as file:
-            return {name: json.loads(text) for name, text in (file.metadata() or {}).items()}
-    except (safetensors.SafetensorError, ValueError, OSError) as error:
-        raise Damaged(f"{path.name}: {error}") from None
-
-
 def not_writable(folder: Path, error: OSError) -> UsageError:
+    """The error for a folder that the system will not let us use."""
     return UsageError(f"{folder} cannot be written: {error.strerror or error}")

@@ -1,21 +1,24 @@
 """A run's folder: what it is, what it measured, and what came of it.
 
-    run.json            the config and the versions it was started with
-    evaluations.npz     `timesteps`, `results`, `ep_lengths`, as Stable-Baselines3 lays them out
-    metrics.csv         a row for every 1,000 steps, with Stable-Baselines3's names
-    events.out.*        the same for TensorBoard
-    checkpoints/, replay/   see `checkpoint`; `replay/` goes when the run is finished
-    policy.safetensors  the final networks, with all that is needed to use them
-    result.json, curve.png  written last: a run that has them is finished
+run.json            the config and the versions it was started with
+evaluations.npz     `timesteps`, `results`, `ep_lengths`, as Stable-Baselines3 lays them out
+metrics.csv         a row for every 1,000 steps, with Stable-Baselines3's names
+events.out.*        the same for TensorBoard
+checkpoints/, replay/   see `checkpoint`; `replay/` goes when the run is finished
+policy.safetensors  the final networks, with all that is needed to use them
+result.json, curve.png  written last: a run that has them is finished
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import fcntl
 import io
 import platform
-from importlib.metadata import version
+import zipfile
+import zlib
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -25,6 +28,7 @@ from mepg.errors import UsageError
 from mepg.run.config import Config
 from mepg.run.evaluate import Episode
 from mepg.run.files import Damaged, not_writable, read_json, write_json, write_whole
+from mepg.run.loop import Evaluations
 
 FORMAT = 1
 
@@ -102,40 +106,26 @@ class Folder:
         return result if isinstance(result, dict) else None
 
 
-class Evaluations:
-    """evaluations.npz: all evaluations so far, rewritten as a whole with each."""
+def write_evaluations(path: Path, evaluations: Evaluations) -> None:
+    """Lay the evaluations out as Stable-Baselines3 does."""
+    content = io.BytesIO()
+    np.savez(
+        content,
+        timesteps=np.array(list(evaluations)),
+        results=np.array([[episode.total for episode in episodes] for episodes in evaluations.values()]),
+        ep_lengths=np.array([[episode.length for episode in episodes] for episodes in evaluations.values()]),
+    )
+    write_whole(path, content.getvalue())
 
-    def __init__(self, path: Path, upto: int) -> None:
-        self.path = path
-        self.timesteps: list[int] = []
-        self.results: list[list[float]] = []
-        self.lengths: list[list[int]] = []
-        if upto == 0:
-            return
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                kept = file["timesteps"] <= upto
-                self.timesteps = file["timesteps"][kept].tolist()
-                self.results = file["results"][kept].tolist()
-                self.lengths = file["ep_lengths"][kept].tolist()
-        except FileNotFoundError:
-            return
 
-    def add(self, step: int, episodes: list[Episode]) -> None:
-        self.timesteps.append(step)
-        self.results.append([episode.total for episode in episodes])
-        self.lengths.append([episode.length for episode in episodes])
-        content = io.BytesIO()
-        np.savez(
-            content,
-            timesteps=np.array(self.timesteps),
-            results=np.array(self.results),
-            ep_lengths=np.array(self.lengths),
-        )
-        write_whole(self.path, content.getvalue())
-
-    def means(self) -> list[float]:
-        return [float(np.mean(row)) for row in self.results]
+def read_evaluations(path: Path) -> Evaluations:
+    """What `write_evaluations` wrote; a UsageError if it is missing or damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            rows = zip(file["timesteps"].tolist(), file["results"].tolist(), file["ep_lengths"].tolist(), strict=True)
+            return {step: [Episode(*pair) for pair in zip(*both, strict=True)] for step, *both in rows}
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from None
 
 
 class MetricsFile:
@@ -165,8 +155,11 @@ class MetricsFile:
 
 def versions() -> dict[str, str]:
     """What bits may depend on."""
-    packages = ("mepg", "jax", "jaxlib", "optax", "numpy", "gymnasium")
-    return {"python": platform.python_version(), "machine": platform.machine(), **{p: version(p) for p in packages}}
+    found = {"python": platform.python_version(), "machine": platform.machine()}
+    for package in ("mepg", "jax", "jaxlib", "optax", "numpy", "gymnasium", "pybullet", "pybullet_envs_gymnasium"):
+        with contextlib.suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
 
 
 def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:

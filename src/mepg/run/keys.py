@@ -5,16 +5,14 @@ Nothing about chance has to be saved, and a new use of chance in one stream dist
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import jax
 import numpy as np
 
 Stream = Literal["init", "act", "update", "warmup", "replay", "train", "eval"]
 
-_STREAMS: dict[Stream, int] = {
-    name: i for i, name in enumerate(("init", "act", "update", "warmup", "replay", "train", "eval"))
-}
+_STREAMS: dict[str, int] = {name: number for number, name in enumerate(get_args(Stream))}
 MAX_SEED = 2**32 - 1
 
 

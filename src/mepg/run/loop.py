@@ -23,6 +23,9 @@ LOG_EVERY = 1_000  # steps between two rows of metrics
 RECENT_EPISODES = 100  # over which the training episodes' mean return is taken, as in Stable-Baselines3
 
 
+Evaluations = dict[int, list[Episode]]  # by step
+
+
 class Record(NamedTuple):
     """What happened in one step."""
 
@@ -40,8 +43,8 @@ class Snapshot(NamedTuple):
     episode: int  # the number of the episode under way
     actions: npt.NDArray[np.float32]  # those taken in it, [n, A]
     recent: list[Episode]
-    sums: npt.NDArray[np.float64]  # of the metrics since they were last reported
-    counts: npt.NDArray[np.float64]
+    evaluations: Evaluations
+    sums: npt.NDArray[np.float64]  # of the metrics since they were last reported: weighted values, and weights
 
 
 class Loop:
@@ -54,10 +57,13 @@ class Loop:
         self.state = jax.jit(agent.init)(jax_key(config.seed, "init"))
         self.step = 0
         self._episode = 0
+        self._obs: Vector
+        self._actions: list[Vector]
+        self._total: float
         self._recent: deque[Episode] = deque(maxlen=RECENT_EPISODES)
         self._pending: list[tuple[int, Array]] = []  # metrics that the device may still be working on
-        self._sums = np.zeros(len(self.metric_names))
-        self._counts = np.zeros(len(self.metric_names))
+        self._sums = np.zeros((2, len(self.metric_names)))
+        self.evaluations: Evaluations = {}
         self._begin_episode()
 
     def __iter__(self) -> Iterator[Record]:
@@ -95,7 +101,7 @@ class Loop:
 
     def _begin_episode(self) -> None:
         self._obs = self.env.reset(episode_seed(self.config.seed, "train", self._episode))
-        self._actions: list[Vector] = []
+        self._actions = []
         self._total = 0.0
 
     def _end_episode(self) -> Episode:
@@ -108,7 +114,9 @@ class Loop:
     def _evaluate(self) -> list[Episode]:
         self._drain()  # a policy that is no longer finite is not worth playing
         seeds = [episode_seed(self.config.seed, "eval", self.step, i) for i in range(self.config.eval_episodes)]
-        return evaluate(lambda obs: np.asarray(self._exploit(self.state, obs)), self.eval_env, seeds)
+        episodes = evaluate(lambda obs: np.asarray(self._exploit(self.state, obs)), self.eval_env, seeds)
+        self.evaluations[self.step] = episodes
+        return episodes
 
     def _report_metrics(self) -> dict[str, float]:
         self._drain()
@@ -117,30 +125,27 @@ class Loop:
             report["rollout/ep_rew_mean"] = float(np.mean([e.total for e in self._recent]))
             report["rollout/ep_len_mean"] = float(np.mean([e.length for e in self._recent]))
         report["train/n_updates"] = max(0, self.step - self.config.spec.warmup)
-        for name, total, count in zip(self.metric_names, self._sums, self._counts, strict=True):
-            if count and name != "improved":
-                report[f"train/{name}"] = total / count
-        self._sums[:] = self._counts[:] = 0
+        for name, total, weight in zip(self.metric_names, *self._sums, strict=True):
+            if weight:
+                report[f"train/{name}"] = float(total / weight)
+        self._sums[:] = 0
         return report
 
     def _drain(self) -> None:
         """Wait for the updates so far and add up their metrics, one by one: the order must not depend on when."""
-        improved = self.metric_names.index("improved")
-        of_policy = np.array([name not in ("critic_loss", "q") for name in self.metric_names])
-        for step, vector in self._pending:
-            values = np.asarray(vector, np.float64)
+        for step, numbers in self._pending:
+            values, weights = np.asarray(numbers, np.float64)
             if not np.isfinite(values).all():
-                name = self.metric_names[int(np.flatnonzero(~np.isfinite(values))[0])]
-                raise RunFailure(f"{name} became {values[self.metric_names.index(name)]} in the update of step {step}")
-            self._sums += values
-            self._counts += np.where(of_policy, values[improved], 1)
+                index = int(np.flatnonzero(~np.isfinite(values))[0])
+                raise RunFailure(f"{self.metric_names[index]} became {values[index]} in the update of step {step}")
+            self._sums += values * weights, weights
         self._pending.clear()
 
     def snapshot(self) -> Snapshot:
         self._drain()
         actions = np.array(self._actions, np.float32).reshape(-1, self.env.sizes.action)
-        sums, counts = self._sums.copy(), self._counts.copy()
-        return Snapshot(self.step, self.state, self._episode, actions, list(self._recent), sums, counts)
+        recent, evaluations, sums = list(self._recent), dict(self.evaluations), self._sums.copy()
+        return Snapshot(self.step, self.state, self._episode, actions, recent, evaluations, sums)
 
     def restore(self, snapshot: Snapshot) -> bool:
         """Go back to a snapshot; the replay memory must already be there.
@@ -152,7 +157,7 @@ class Loop:
         self.step, self._episode = snapshot.step, snapshot.episode
         self.state = jax.tree.map(jnp.array, snapshot.state)
         self._recent = deque(snapshot.recent, maxlen=RECENT_EPISODES)
-        self._sums, self._counts = snapshot.sums.copy(), snapshot.counts.copy()
+        self.evaluations, self._sums = dict(snapshot.evaluations), snapshot.sums.copy()
         self._pending.clear()
         self._begin_episode()
         for action in snapshot.actions:
@@ -184,7 +189,8 @@ def _compile(config: Config, agent: Agent, env: Env, metric_names: list[str]) ->
 
     def update(state: Any, rows: Array, step: Array) -> tuple[Any, Array]:
         state, metrics = agent.update(state, unpack(rows, env.sizes), jax.random.fold_in(k_update, step))
-        return state, jnp.stack([metrics[name] for name in metric_names])
+        values, weights = zip(*(metrics[name] for name in metric_names), strict=True)
+        return state, jnp.stack([jnp.stack(values), jnp.stack(weights)])
 
     return jax.jit(act), jax.jit(exploit), jax.jit(update, donate_argnums=0)
 

@@ -26,10 +26,12 @@ class Policy(NamedTuple):
 
     def act(self, obs: Vector) -> Vector:
         """The action in [-1, 1] without exploration."""
-        return np.asarray(self.exploit(self.state, obs[None])[0])
+        action: Vector = np.asarray(self.exploit(self.state, obs[None]))[0]
+        return action
 
 
 def save_policy(folder: Folder, config: Config, env: Env, state: Any) -> None:
+    """Write the networks as they are now, with the config and the environment's sizes and bounds."""
     about = {"config": config.to_json(), "sizes": list(env.sizes), "action_bounds": env.bounds}
     write_arrays(folder.policy_file, flatten(online_networks(state), "agent"), about)
 

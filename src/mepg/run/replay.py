@@ -60,6 +60,7 @@ class Replay:
 
 
 def row_width(sizes: Sizes) -> int:
+    """The numbers in one transition: s, a, r, alive, s'."""
     return 2 * sizes.obs + sizes.action + 2
 
 

@@ -18,8 +18,8 @@ from mepg.run.checkpoint import Checkpoints
 from mepg.run.config import Config
 from mepg.run.envs import Env
 from mepg.run.files import Damaged, write_json
-from mepg.run.folder import Evaluations, Folder, MetricsFile, versions
-from mepg.run.loop import Loop, Record
+from mepg.run.folder import Folder, MetricsFile, versions, write_evaluations
+from mepg.run.loop import Evaluations, Loop, Record
 from mepg.run.policy import save_policy
 from mepg.run.replay import Replay
 
@@ -59,9 +59,8 @@ class Session:
         self.started_at = self.loop.step
         self._tick = (self.loop.step, self._began)
 
-        self.evaluations = Evaluations(self.folder.evaluations_file, self.loop.step)
         columns = ["time/total_timesteps", "rollout/ep_rew_mean", "rollout/ep_len_mean"]
-        columns += [f"train/{name}" for name in self.loop.metric_names if name != "improved"]
+        columns += [f"train/{name}" for name in self.loop.metric_names]
         columns += ["train/n_updates", "time/fps"]
         metrics = MetricsFile(self.folder.metrics_file, columns, self.loop.step)
         self._metrics = self._open.enter_context(contextlib.closing(metrics))
@@ -98,10 +97,10 @@ class Session:
                 self._tensorboard.add_scalar(name, value, record.step)
             self._metrics.add({"time/total_timesteps": record.step, **row})
         if record.evaluation is not None:
-            self.evaluations.add(record.step, record.evaluation)
-            mean_length = float(np.mean([episode.length for episode in record.evaluation]))
-            self._tensorboard.add_scalar("eval/mean_reward", self.evaluations.means()[-1], record.step)
-            self._tensorboard.add_scalar("eval/mean_ep_length", mean_length, record.step)
+            write_evaluations(self.folder.evaluations_file, self.loop.evaluations)
+            total, length = np.mean(record.evaluation, axis=0)
+            self._tensorboard.add_scalar("eval/mean_reward", total, record.step)
+            self._tensorboard.add_scalar("eval/mean_ep_length", length, record.step)
 
     def _speed(self) -> float:
         (step, then), now = self._tick, time.monotonic()
@@ -146,19 +145,21 @@ class Session:
         if self.checkpoints.steps()[:1] != [self.loop.step]:
             self._save()
         save_policy(self.folder, self.config, self.loop.env, self.loop.state)
-        self.result = summary(self.evaluations, self._seconds(), self.config)
+        write_evaluations(self.folder.evaluations_file, self.loop.evaluations)
+        self.result = summary(self.loop.evaluations, self._seconds())
         write_json(self.folder.result_file, self.result)
         self.checkpoints.drop_replay()
 
 
-def summary(evaluations: Evaluations, seconds: float, config: Config) -> dict[str, Any]:
+def summary(evaluations: Evaluations, seconds: float) -> dict[str, Any]:
     """What a run came to: the paper's metric (D17) and the plain ones beside it."""
-    means = evaluations.means()
+    means = [float(np.mean([episode.total for episode in episodes])) for episodes in evaluations.values()]
+    last_step, last = list(evaluations.items())[-1]
     best = sorted(means, reverse=True)[:5]
     return {
-        "steps": config.steps,
+        "steps": last_step,
         "final_return": means[-1],
-        "final_return_std": float(np.std(evaluations.results[-1])),
+        "final_return_std": float(np.std([episode.total for episode in last])),
         "best_return": best[0],
         "mean_of_five_best": float(np.mean(best)),
         "evaluations": len(means),

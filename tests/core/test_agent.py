@@ -1,0 +1,260 @@
+"""What holds for every algorithm."""
+
+import json
+from dataclasses import fields, is_dataclass, replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mepg.algos import algorithms
+from mepg.algos.mepg import ME_SAC
+from mepg.algos.sac import SAC
+from mepg.core.spec import Dropout, Noise, Spec, Temperature
+from mepg.run.checkpoint import flatten, unflatten
+from mepg.run.files import read_arrays, write_arrays
+from tests.conftest import SIZES, leaves_equal, make_batch
+
+ALL = list(algorithms())
+GOLDEN = Path(__file__).parent.parent / "data" / "golden.json"
+
+
+def small(name, **changes):
+    spec = algorithms()[name].spec
+    return replace(spec, hidden=(16, 16), **changes)
+
+
+@cache
+def make(name, spec=None):
+    """The agent, compiled once for all tests."""
+    agent = algorithms()[name].build(spec or small(name), SIZES)
+    return agent._replace(init=jax.jit(agent.init), update=jax.jit(agent.update))
+
+
+def updated(agent, updates, seed=0):
+    state = agent.init(jax.random.key(seed))
+    history = [state]
+    for i in range(updates):
+        batch, key = make_batch(seed=i % 10), jax.random.fold_in(jax.random.key(seed + 1), i)
+        state, metrics = agent.update(state, batch, key)
+        history.append(state)
+    return history, metrics
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_shapes_and_finiteness(name):
+    agent = make(name)
+    history, metrics = updated(agent, 4)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(history[-1]))
+    assert all(np.isfinite(metric.value) and metric.value.shape == () for metric in metrics.values())
+    for obs in (jnp.ones((1, SIZES.obs)), jnp.ones((7, SIZES.obs))):
+        for action in (agent.exploit(history[-1], obs), agent.explore(history[-1], obs, jax.random.key(0))):
+            assert action.shape == (len(obs), SIZES.action)
+            assert np.abs(action).max() <= 1
+    assert jax.tree.structure(history[0]) == jax.tree.structure(history[-1])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_same_seed_same_bits_other_seed_others(name):
+    agent = make(name)
+    once, again, other = (updated(agent, 3, seed=seed)[0][-1] for seed in (0, 0, 1))
+    assert leaves_equal(once, again)
+    assert not leaves_equal(once, other)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_state_survives_the_file(name, tmp_path):
+    agent = make(name)
+    history, _ = updated(agent, 3)
+    write_arrays(tmp_path / "state.safetensors", flatten(history[-1], "agent"))
+    template = jax.eval_shape(agent.init, jax.random.key(0))
+    assert leaves_equal(unflatten(read_arrays(tmp_path / "state.safetensors"), template, "agent"), history[-1])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_everything_that_can_learn_does(name):
+    agent = make(name)
+    history, _ = updated(agent, 2)
+    paths = jax.tree_util.tree_flatten_with_path(history[0])[0]
+    for (path, before), after in zip(paths, jax.tree.leaves(history[-1]), strict=True):
+        assert not np.array_equal(before, after), jax.tree_util.keystr(path)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_is_delayed_moves_on_time(name):
+    spec = small(name)
+    history, _ = updated(make(name), 4)
+    for count, (before, after) in enumerate(pairwise(history), start=1):
+        assert int(after.updates) == count
+        assert not leaves_equal(before.critic.params, after.critic.params)
+        assert leaves_equal(before.actor.params, after.actor.params) == (count % spec.actor_every != 0)
+        assert leaves_equal(before.critic.target, after.critic.target) == (count % spec.target_every != 0)
+        if before.temperature is not None:
+            assert leaves_equal(before.temperature, after.temperature) == (count % spec.actor_every != 0)
+
+
+def test_target_networks_follow():
+    spec = small("me-ddpg", target_rate=0.25)
+    history, _ = updated(make("me-ddpg", spec), 2)
+    for part in ("actor", "critic"):
+        start, end = getattr(history[0], part), getattr(history[2], part)
+        assert leaves_equal(start.target, start.params)  # begins as a copy
+        expected = jax.tree.map(lambda new, old: 0.25 * new + 0.75 * old, end.params, start.target)
+        for a, b in zip(jax.tree.leaves(expected), jax.tree.leaves(end.target), strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-7)
+
+
+def test_temperature_may_move_more_often_than_the_policy():
+    spec = small("me-sac", temperature=Temperature(every=1))
+    history, _ = updated(make("me-sac", spec), 2)
+    assert not leaves_equal(history[0].temperature, history[1].temperature)
+    assert leaves_equal(history[0].actor, history[1].actor)
+
+
+def test_policy_metrics_count_only_where_the_policy_moved():
+    agent = make("me-sac")
+    state = agent.init(jax.random.key(0))
+    state, first = agent.update(state, make_batch(), jax.random.key(1))
+    state, second = agent.update(state, make_batch(), jax.random.key(2))
+    assert first["actor_loss"] == first["ent_coef"] == (0, 0)
+    assert first["critic_loss"].weight == second["actor_loss"].weight == 1
+    assert second["actor_loss"].value != 0
+    assert second["ent_coef"].value == pytest.approx(0.1)
+
+
+# What a field may be changed to. A field that is not here fails the test below: a new one needs its line.
+OTHERS = {
+    "exploration": [Noise(std=0.3)],
+    "smoothing": [None, Noise(std=0.3)],
+    "actor_every": [3],
+    "critics": [3],
+    "improve_on": ["mean", "first"],
+    "target_every": [3],
+    "discount": [0.5],
+    "target_rate": [0.1],
+    "actor_lr": [1e-2],
+    "critic_lr": [1e-2],
+    "hidden": [(8, 16), (16, 16, 16)],
+    "init": ["orthogonal", "uniform"],
+    "dropout.p": [0.5],
+    "dropout.masks": ["independent", "online"],
+    "dropout.layers": ["all"],
+    "dropout.rows": ["batch"],
+    "temperature.initial": [0.5],
+    "temperature.lr": [None, 1e-2],
+    "temperature.target_entropy": [5.0],
+    "temperature.every": [1],
+    "gaussian.log_std": [(-20.0, 2.0)],
+    "gaussian.bound": ["clip"],
+    "exploration.std": [0.3],
+    "exploration.clip": [0.01],
+    "smoothing.std": [0.05],
+    "smoothing.clip": [0.01],
+}
+USED_BY_THE_LOOP = {"batch_size", "replay_size", "warmup"}  # tests/run/test_loop.py
+ABSENT = {"dropout": Dropout(), "gaussian": None, "temperature": None}
+
+
+def field_changes(spec):
+    for field in fields(spec):
+        value = getattr(spec, field.name)
+        if is_dataclass(value):
+            for inner in fields(value):
+                for other in OTHERS[f"{field.name}.{inner.name}"]:
+                    if other != getattr(value, inner.name):
+                        yield (
+                            f"{field.name}.{inner.name}={other}",
+                            replace(spec, **{field.name: replace(value, **{inner.name: other})}),
+                        )
+        elif field.name in ABSENT:
+            if ABSENT[field.name] is not None:
+                yield field.name, replace(spec, **{field.name: ABSENT[field.name]})
+        elif field.name not in USED_BY_THE_LOOP:
+            for other in OTHERS[field.name]:
+                if other != value and not (field.name == "improve_on" and spec.critics == 1):
+                    yield f"{field.name}={other}", replace(spec, **{field.name: other})
+
+
+def program(name, spec):
+    """All that the agent computes, as text: every operation and every constant in it."""
+    agent = algorithms()[name].build(spec, SIZES)
+    key = jax.random.key(0)
+    state = jax.eval_shape(agent.init, key)
+    obs = jnp.ones((4, SIZES.obs))
+    return [
+        str(jax.make_jaxpr(agent.init)(key)),
+        str(jax.make_jaxpr(agent.explore)(state, obs, key)),
+        str(jax.make_jaxpr(agent.update)(state, make_batch(), key)),
+    ]
+
+
+@pytest.mark.parametrize("name", ["td3", "me-ddpg", "sac", "me-sac+cdq"])
+def test_every_field_matters(name):
+    """No knob that turns nothing: changing any field changes what the algorithm does."""
+    spec = small(name)
+    base = program(name, spec)
+    assert base == program(name, replace(spec)), "the text must not depend on when it is written"
+    changes = {change: other for change, other in field_changes(spec) if other != spec}
+    assert len(changes) > 15
+    for change, other in changes.items():
+        assert base != program(name, other), change
+
+
+def test_without_dropout_me_sac_with_two_critics_is_sac():
+    """A collapse in bits, not only in `==`."""
+    collapsed = replace(ME_SAC, dropout=Dropout(p=0), critics=2, actor_every=1, hidden=(16, 16))
+    ours, _ = updated(make("me-sac", collapsed), 3)
+    theirs, _ = updated(make("sac", replace(SAC, hidden=(16, 16))), 3)
+    assert leaves_equal(ours[-1], theirs[-1])
+
+
+def test_fixed_temperature_has_nothing_to_learn():
+    history, metrics = updated(make("me-sac+fixent"), 2)
+    assert history[-1].temperature is None
+    assert metrics["ent_coef"].value == pytest.approx(0.1)  # D21
+
+
+def test_initialisation():
+    """D10: uniform within 1/sqrt(fan-in) with biases, or orthogonal with none."""
+    phi = algorithms()["ddpg"].build(Spec(hidden=(64, 64)), SIZES).init(jax.random.key(0)).actor.params
+    for layer in phi:
+        bound = layer.w.shape[0] ** -0.5
+        assert 0.8 * bound < np.abs(layer.w).max() <= bound
+        assert 0 < np.abs(layer.b).max() <= bound
+    state = algorithms()["sac"].build(replace(SAC, hidden=(64, 64)), SIZES).init(jax.random.key(0))
+    square = state.actor.params[1].w
+    np.testing.assert_allclose(square @ square.T, np.eye(64), atol=1e-4)
+    assert not any(layer.b.any() for layer in state.critic.params)
+    assert not np.array_equal(state.critic.params[0].w[0], state.critic.params[0].w[1])
+
+
+def trace(name):
+    """Where 200 updates on fixed data lead: each network's norm and its projection on a fixed direction."""
+    state = updated(make(name), 200, seed=7)[0][-1]
+    rng = np.random.default_rng(0)
+    numbers = {}
+    networks = {"actor": state.actor.params, "critic": state.critic.params, "critic_target": state.critic.target}
+    for part, params in networks.items():
+        vector = np.concatenate([np.ravel(leaf).astype(np.float64) for leaf in jax.tree.leaves(params)])
+        numbers[part] = [float(np.linalg.norm(vector)), float(vector @ rng.standard_normal(len(vector)))]
+    return numbers
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_golden_trace(name):
+    """Changing one needs `[numerics]` in CHANGELOG.md; `python -m tests.core.test_agent` writes them anew.
+
+    The tolerance covers other CPUs and thread counts, which round differently; see `main` below.
+    """
+    golden = json.loads(GOLDEN.read_text())[name]
+    for part, (norm, projection) in trace(name).items():
+        assert golden[part][0] == pytest.approx(norm, rel=1e-4), part
+        assert golden[part][1] == pytest.approx(projection, abs=1e-3 * norm), part
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(json.dumps({name: trace(name) for name in ALL}, indent=1) + "\n")

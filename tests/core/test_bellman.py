@@ -1,0 +1,175 @@
+"""The defining test, the closed forms, and numbers worked out by hand."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mepg.core import bellman, policies
+from mepg.core.agent import build
+from mepg.core.bellman import critic_loss
+from mepg.core.nets import Layer, mlp, q_values
+from mepg.core.spec import Dropout, Gaussian, Noise, Spec, Temperature
+from mepg.core.types import Batch
+from tests.conftest import SIZES, make_batch
+
+
+def networks(spec, seed=0):
+    state = build(spec, SIZES).init(jax.random.key(seed))
+    return state.critic.params, state.actor.params
+
+
+def still(phi, spec, batch):
+    """A batch in which nothing moves: s' = s, a = pi(s), r = 0, and no end."""
+    action = policies.mode(spec, phi, batch.obs)
+    return Batch(batch.obs, action, jnp.zeros(len(action)), jnp.ones(len(action)), batch.obs)
+
+
+@pytest.mark.parametrize("p", [0.05, 0.1, 0.5, 0.9, 0.95])
+@pytest.mark.parametrize("layers", ["last", "all"])
+@pytest.mark.parametrize("rows", ["sample", "batch"])
+def test_defining(p, layers, rows, batch):
+    """theta = theta', s = s', a = a', r = 0, gamma = 1: the two sides are one sub-network, so nothing is left."""
+    spec = Spec(discount=1, hidden=(64, 64), dropout=Dropout(p=p, layers=layers, rows=rows))
+    theta, phi = networks(spec)
+    loss, _ = critic_loss(theta, theta, phi, 0.0, still(phi, spec, batch), jax.random.key(1), spec)
+    assert loss == 0
+    for masks in ("independent", "online"):
+        other = replace(spec, dropout=Dropout(p=p, layers=layers, rows=rows, masks=masks))
+        loss, _ = critic_loss(theta, theta, phi, 0.0, still(phi, other, batch), jax.random.key(1), other)
+        assert loss > 0
+
+
+def contributions(theta, obs, action):
+    """c_j = w_j x_j: what unit j of the last hidden layer adds to Q. [B, H]"""
+    layers = jax.tree.map(lambda leaf: leaf[0], theta)
+    x = jnp.concatenate([obs, action], axis=-1)
+    for layer in layers[:-1]:
+        x = jax.nn.relu(x @ layer.w + layer.b)
+    return x * layers[-1].w[:, 0]
+
+
+@pytest.mark.parametrize("masks", ["consistent", "independent", "online"])
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_expected_loss_is_the_closed_form(masks, p):
+    """The masks' expected loss: delta^2 plus what their noise adds, with lambda = p / (1 - p)."""
+    spec = Spec(hidden=(16, 32), discount=0.9, dropout=Dropout(p=p, masks=masks))
+    batch = make_batch(8)
+    theta, phi = networks(spec)
+    theta_target, _ = networks(spec, seed=1)
+    keys = jax.random.split(jax.random.key(2), 20_000)
+    losses = np.asarray(
+        jax.jit(jax.vmap(lambda k: critic_loss(theta, theta_target, phi, 0.0, batch, k, spec)[0]))(keys)
+    )
+
+    next_action = policies.mode(spec, phi, batch.next_obs)
+    c = contributions(theta, batch.obs, batch.action)
+    d = (spec.discount * batch.alive)[:, None] * contributions(theta_target, batch.next_obs, next_action)
+    y = batch.reward + spec.discount * batch.alive * q_values(theta_target, batch.next_obs, next_action)[0]
+    delta = y - q_values(theta, batch.obs, batch.action)[0]
+    noise = {"consistent": (c - d) ** 2, "independent": c**2 + d**2, "online": c**2}[masks].sum(axis=1)
+    expected = float(0.5 * (delta**2 + p / (1 - p) * noise).mean())
+    error = losses.std() / np.sqrt(len(losses))
+    assert losses.mean() == pytest.approx(expected, abs=4 * error + 1e-5)
+    assert 0.5 * (delta**2).mean() < losses.mean() - 5 * error, "the masks must matter for this to be a test"
+
+
+def test_average_over_masks_is_the_complete_network():
+    """Q is linear in the masked layer, so E_m[Q_m] = Q: here over all 2^n masks, not a sample."""
+    spec = Spec(hidden=(8, 6))
+    theta, _ = networks(spec)
+    layers = jax.tree.map(lambda leaf: leaf[0], theta)
+    x = jax.random.normal(jax.random.key(0), (4, SIZES.obs + SIZES.action))
+    p = 0.3
+    total = 0.0
+    for bits in np.ndindex(*(2,) * 6):
+        m = np.array(bits, np.float32) / (1 - p)
+        total += np.prod(np.where(bits, 1 - p, p)) * mlp(layers, x, (None, m))
+    np.testing.assert_allclose(total, mlp(layers, x), rtol=1e-5)
+
+
+def hand_made():
+    """One hidden layer of two units, integer weights; the policy says 0 whatever it sees."""
+    spec = Spec(hidden=(2,), discount=0.5, dropout=Dropout(p=0.5))
+    theta = (
+        Layer(w=jnp.array([[[1.0, 2.0], [3.0, -1.0]]]), b=jnp.array([[0.0, 1.0]])),
+        Layer(w=jnp.array([[[2.0], [1.0]]]), b=jnp.array([[1.0]])),
+    )
+    theta_target = (
+        Layer(w=jnp.array([[[1.0, 0.0], [0.0, 1.0]]]), b=jnp.array([[0.0, 3.0]])),
+        Layer(w=jnp.array([[[1.0], [1.0]]]), b=jnp.array([[-1.0]])),
+    )
+    phi = (Layer(jnp.zeros((1, 2)), jnp.zeros(2)), Layer(jnp.zeros((2, 1)), jnp.zeros(1)))
+    batch = Batch(*(jnp.array(x, jnp.float32) for x in ([[1]], [[1]], [1], [1], [[2]])))
+    return spec, theta, theta_target, phi, batch
+
+
+def test_by_hand(monkeypatch):
+    """Hidden units at (s, a) = (1, 1): 4 and 2. With m = (2, 0): Q_m = 2*2*4 + 1 = 17.
+    At (s', a') = (2, 0): 2 and 3, so Q'_m = 2*2 - 1 = 3 and y = 1 + 0.5*3 = 2.5.
+    Loss (17 - 2.5)^2 / 2 = 105.125; the error 14.5 goes back through the first unit only.
+    """
+    spec, theta, theta_target, phi, batch = hand_made()
+    mask = (jnp.array([[[2.0, 0.0]]]),)
+    monkeypatch.setattr(bellman, "draw_masks", lambda *_: (mask, mask))
+    (loss, metrics), gradient = jax.value_and_grad(critic_loss, has_aux=True)(
+        theta, theta_target, phi, 0.0, batch, jax.random.key(0), spec
+    )
+    assert loss == metrics["critic_loss"] == 105.125
+    assert metrics["q"] == 17
+    first, second = gradient
+    np.testing.assert_array_equal(second.w[0], [[116.0], [0.0]])  # 14.5 * 2 * 4
+    np.testing.assert_array_equal(second.b[0], [14.5])
+    np.testing.assert_array_equal(first.w[0], [[58.0, 0.0], [58.0, 0.0]])  # 14.5 * w 2 * m 2 * input 1
+    np.testing.assert_array_equal(first.b[0], [58.0, 0.0])
+
+
+def test_by_hand_without_a_mask_with_an_end():
+    """Q = 2*4 + 2 + 1 = 11; the end leaves y = r = 1: loss 50."""
+    spec, theta, theta_target, phi, batch = hand_made()
+    batch = batch._replace(alive=jnp.zeros(1))
+    loss, _ = critic_loss(theta, theta_target, phi, 0.0, batch, jax.random.key(0), replace(spec, dropout=None))
+    assert loss == 50
+
+
+def test_minimum_of_two_targets_and_a_loss_for_each_critic():
+    """Two critics with 2 and 5 at s' (weights 1 and 0, biases -1 and 4): the minimum 1 counts, for both."""
+    spec, theta, theta_target, phi, batch = hand_made()
+    twice = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), theta_target)
+    twice = (twice[0], Layer(w=twice[1].w, b=jnp.array([[-1.0], [4.0]])))
+    both = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), theta)
+    spec = replace(spec, dropout=None, critics=2)
+    loss, _ = critic_loss(both, twice, phi, 0.0, batch, jax.random.key(0), spec)
+    y = 1 + 0.5 * (2 + 3 - 1)
+    assert loss == 2 * 0.5 * (11 - y) ** 2
+
+
+def test_entropy_term_is_inside_the_discount(batch):
+    """Eq. (7), D5: y changes by -gamma * alive * alpha * log pi."""
+    spec = Spec(gaussian=Gaussian(), temperature=Temperature(), hidden=(8,), discount=0.7)
+    theta, phi = networks(spec)
+    key = jax.random.key(3)
+    _, k_action, _ = jax.random.split(key, 3)
+    _, log_prob = policies.sample(spec, phi, batch.next_obs, k_action)
+    q = q_values(theta, batch.obs, batch.action)[0]
+
+    def y(alpha):  # the loss is a square with its minimum where Q = y; two shifts of r find it
+        def loss(shift):
+            return critic_loss(theta, theta, phi, alpha, batch._replace(reward=batch.reward + shift), key, spec)[0]
+
+        return jax.jacobian(loss)(jnp.zeros(len(q))) * len(q) + q
+
+    np.testing.assert_allclose(y(0.5) - y(0.0), -0.7 * batch.alive * 0.5 * log_prob, rtol=1e-4, atol=1e-5)
+
+
+def test_smoothing_moves_the_next_action_within_its_clip(batch, monkeypatch):
+    spec = Spec(hidden=(8,), smoothing=Noise(std=5.0, clip=0.25))
+    theta, phi = networks(spec)
+    seen = []
+    monkeypatch.setattr(bellman, "q_values", lambda *args: (seen.append(args[2]), q_values(*args))[1])
+    critic_loss(theta, theta, phi, 0.0, batch, jax.random.key(0), spec)
+    moved = np.abs(seen[0] - policies.mode(spec, phi, batch.next_obs))
+    assert moved.max() == pytest.approx(0.25, abs=1e-6)
+    assert np.abs(seen[0]).max() <= 1

@@ -1,0 +1,87 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mepg.core import policies
+from mepg.core.agent import build
+from mepg.core.improvement import policy_loss, temperature_loss
+from mepg.core.nets import Layer
+from mepg.core.spec import Gaussian, Noise, Spec
+from mepg.core.types import Sizes
+from tests.conftest import SIZES
+
+ONE = Sizes(obs=1, action=1)
+
+
+def constant_gaussian(mean, raw_log_std):
+    return (Layer(jnp.zeros((1, 2)), jnp.array([mean, raw_log_std])),)
+
+
+@pytest.mark.parametrize("bound", ["tanh", "clip"])
+@pytest.mark.parametrize("log_std", [(-5.0, 2.0), (-20.0, 2.0)])
+def test_density_integrates_to_one(bound, log_std):
+    """log pi is a density over actions in (-1, 1): a histogram of samples must agree with it."""
+    spec = Spec(gaussian=Gaussian(bound=bound, log_std=log_std), hidden=(4,))
+    raw = -0.2 if bound == "clip" else np.arctanh(2 * (-0.2 - log_std[0]) / (log_std[1] - log_std[0]) - 1)
+    phi = constant_gaussian(0.3, raw)
+    obs = jnp.zeros((400_000, 1))
+    action, log_prob = policies.sample(spec, phi, obs, jax.random.key(0))
+    assert np.abs(action).max() <= 1
+    # E[1/pi(a) ; a in interval] over samples is the interval's length
+    inside = np.abs(action[:, 0]) < 0.8
+    assert np.mean(np.where(inside, np.exp(-log_prob), 0)) == pytest.approx(1.6, rel=0.01)
+    # and the spread before squashing is what the head said
+    assert np.std(np.arctanh(np.clip(action[:, 0], -0.999999, 0.999999))) == pytest.approx(np.exp(-0.2), rel=0.02)
+
+
+def test_log_prob_stays_finite_far_out():
+    spec = Spec(gaussian=Gaussian(), hidden=(4,))
+    for mean in (-200.0, 200.0):
+        action, log_prob = policies.sample(spec, constant_gaussian(mean, 0.0), jnp.zeros((8, 1)), jax.random.key(0))
+        assert np.isfinite(log_prob).all()
+        assert np.isfinite(action).all()
+
+
+def test_deterministic_policy_has_log_probability_zero():
+    spec = Spec(hidden=(4,))
+    phi = build(spec, SIZES).init(jax.random.key(0)).actor.params
+    obs = jnp.ones((5, SIZES.obs))
+    action, log_prob = policies.sample(spec, phi, obs, jax.random.key(0))
+    np.testing.assert_array_equal(action, policies.mode(spec, phi, obs))
+    np.testing.assert_array_equal(log_prob, np.zeros(5))
+
+
+def test_jitter():
+    action = jnp.full((20_000, 1), 0.1)
+    assert policies.jitter(None, action, jax.random.key(0)) is action
+    noisy = policies.jitter(Noise(std=0.2), action, jax.random.key(0))
+    assert np.std(noisy) == pytest.approx(0.2, rel=0.03)
+    assert np.mean(noisy) == pytest.approx(0.1, abs=0.01)
+    clipped = policies.jitter(Noise(std=0.2, clip=0.1), action, jax.random.key(0)) - action
+    assert np.abs(clipped).max() <= 0.1 + 1e-6
+    assert np.abs(policies.jitter(Noise(std=9), action, jax.random.key(0))).max() == 1
+
+
+def test_policy_gradient_by_hand():
+    """Q(s, a) = 3a + 1 near a > 0 and pi = tanh(b): the gradient is -3 (1 - tanh(b)^2) (Eq. 5)."""
+    spec = Spec(hidden=(1,))
+    theta = (Layer(jnp.array([[[0.0], [1.0]]]), jnp.array([[1.0]])), Layer(jnp.array([[[3.0]]]), jnp.array([[-2.0]])))
+    phi = (Layer(jnp.zeros((1, 1)), jnp.zeros(1)), Layer(jnp.zeros((1, 1)), jnp.array([0.5])))
+    gradient = jax.grad(lambda f: policy_loss(f, theta, 0.0, jnp.ones((4, 1)), jax.random.key(0), spec)[0])(phi)
+    assert gradient[1].b[0] == pytest.approx(-3 * (1 - np.tanh(0.5) ** 2), rel=1e-5)
+
+
+@pytest.mark.parametrize(("improve_on", "expected"), [("first", -7.0), ("min", -4.0), ("mean", -5.5)])
+def test_which_critics_the_policy_sees(improve_on, expected):
+    spec = Spec(hidden=(1,), critics=2, improve_on=improve_on)
+    theta = (Layer(jnp.zeros((2, 2, 1)), jnp.zeros((2, 1))), Layer(jnp.zeros((2, 1, 1)), jnp.array([[7.0], [4.0]])))
+    phi = (Layer(jnp.zeros((1, 1)), jnp.zeros(1)), Layer(jnp.zeros((1, 1)), jnp.zeros(1)))
+    loss, _ = policy_loss(phi, theta, 0.0, jnp.ones((3, 1)), jax.random.key(0), spec)
+    assert loss == expected
+
+
+def test_temperature_loss_by_hand():
+    """Eq. (8) with log pi = -2, H = -1: -0.5 * (-2 - 1) = 1.5; entropy above the target pulls alpha down."""
+    assert temperature_loss(jnp.float32(0.5), jnp.array([-2.0, -2.0]), -1.0) == 1.5
+    assert jax.grad(temperature_loss)(jnp.float32(0.5), jnp.array([-2.0]), -1.0) == 3.0

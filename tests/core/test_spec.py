@@ -1,0 +1,104 @@
+"""Table 5 row by row, and what it means for two specs to be equal."""
+
+from dataclasses import replace
+
+import pytest
+
+from mepg.algos import algorithms
+from mepg.algos.ddpg import DDPG, TD3
+from mepg.algos.mepg import ME_DDPG, ME_SAC
+from mepg.algos.sac import SAC
+from mepg.core.spec import Dropout, Gaussian, Noise, Spec, Temperature
+
+
+@pytest.mark.parametrize("name", algorithms())
+def test_table_5_shared(name):
+    spec = algorithms()[name].spec
+    assert spec.discount == 0.99
+    assert spec.replay_size == 10**6
+    assert (spec.actor_lr, spec.critic_lr) == (3e-4, 3e-4)
+    assert spec.hidden == (256, 256)
+    assert spec.batch_size == 256
+    assert spec.warmup == 25_000
+    assert spec.target_rate == 0.005
+    assert spec.target_every == 2  # D9
+
+
+@pytest.mark.parametrize("spec", [TD3, ME_DDPG])
+def test_table_5_td3_and_me_ddpg(spec):
+    assert spec.exploration == Noise(std=0.1)  # D8
+    assert spec.smoothing == Noise(std=0.2, clip=0.5)
+    assert spec.actor_every == 2
+
+
+@pytest.mark.parametrize("spec", [SAC, ME_SAC])
+def test_table_5_sac_and_me_sac(spec):
+    assert spec.temperature.target_entropy is None  # -dim A
+    assert spec.temperature.lr == 1e-4
+    assert spec.temperature.initial == 0.1  # D10
+    assert spec.gaussian == Gaussian(log_std=(-5, 2), bound="tanh")
+
+
+@pytest.mark.parametrize("spec", [ME_DDPG, ME_SAC])
+def test_table_5_dropout(spec):
+    assert spec.dropout == Dropout(p=0.1, masks="consistent", layers="last", rows="sample")
+    assert spec.critics == 1
+
+
+def test_baselines_have_their_critics():
+    assert (DDPG.critics, TD3.critics, SAC.critics) == (1, 2, 2)
+    assert (DDPG.actor_every, SAC.actor_every) == (1, 1)
+
+
+def test_collapses():
+    specs = {name: algorithm.spec for name, algorithm in algorithms().items()}
+    without_dropout = replace(ME_DDPG, dropout=None)
+    assert replace(TD3, critics=1) == without_dropout == specs["me-ddpg-do"]
+    assert replace(without_dropout, smoothing=None, actor_every=1) == DDPG
+    assert replace(TD3, dropout=Dropout()) == specs["me-ddpg+cdq"]
+    assert replace(ME_SAC, dropout=None, critics=2, actor_every=1) == SAC
+    assert replace(ME_SAC, dropout=Dropout(p=0)) == specs["me-sac-do"]
+    assert replace(specs["me-sac+cdq"], dropout=None, actor_every=1) == SAC
+    assert len(set(specs.values())) == len(specs), "two names for one algorithm"
+
+
+def test_equal_meanings_are_equal_and_hash_alike():
+    pairs = [
+        (Spec(dropout=Dropout(p=0)), Spec()),
+        (Spec(smoothing=Noise(std=0)), Spec()),
+        (Spec(critics=1, improve_on="first"), Spec(critics=1, improve_on="mean")),
+        (Spec(hidden=(8,), dropout=Dropout(layers="all")), Spec(hidden=(8,), dropout=Dropout())),
+        (replace(ME_SAC, temperature=Temperature(every=2)), ME_SAC),
+        (
+            replace(ME_SAC, temperature=Temperature(lr=None, target_entropy=-9.0)),
+            replace(ME_SAC, temperature=Temperature(lr=None)),
+        ),
+    ]
+    for a, b in pairs:
+        assert a == b
+        assert hash(a) == hash(b)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Dropout(p=1.0),
+        lambda: Dropout(p=-0.1),
+        lambda: Dropout(p=float("nan")),
+        lambda: Noise(std=-1),
+        lambda: Noise(std=1, clip=0),
+        lambda: Gaussian(log_std=(2, -5)),
+        lambda: Temperature(initial=0),
+        lambda: Spec(critics=0),
+        lambda: Spec(hidden=()),
+        lambda: Spec(hidden=(256, 0)),
+        lambda: Spec(discount=1.1),
+        lambda: Spec(target_rate=0),
+        lambda: Spec(warmup=0),
+        lambda: Spec(actor_lr=0),
+        lambda: Spec(temperature=Temperature()),
+    ],
+)
+def test_values_out_of_range_are_refused(make):
+    with pytest.raises(ValueError, match=r"must be|needs"):
+        make()

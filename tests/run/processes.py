@@ -1,0 +1,76 @@
+"""Real training processes on real environments."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from mepg.run.files import read_arrays
+
+SMALL = ["hidden=16,16", "batch_size=16", "warmup=150"]
+
+
+def command(algorithm, env, out, *, steps, settings=(), extra=()):
+    sets = [part for setting in [*SMALL, *settings] for part in ("--set", setting)]
+    fixed = ["--steps", str(steps), "--eval-every", "400", "--eval-episodes", "2", "--checkpoint-every", "150"]
+    return [sys.executable, "-m", "mepg", "train", algorithm, "--env", env, "--out", str(out), *fixed, *sets, *extra]
+
+
+def start(argv) -> subprocess.Popen:
+    # tests/ on the path, so that the stub environments are there under the name tests.run.stubs:...
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent.parent)}
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+
+
+def run(argv) -> subprocess.CompletedProcess:
+    process = start(argv)
+    out, err = process.communicate(timeout=300)
+    return subprocess.CompletedProcess(argv, process.returncode, out, err)
+
+
+def checkpoints(folder) -> set[str]:
+    return {path.name for path in (folder / "checkpoints").glob("*.json")}
+
+
+def kill_after_progress(argv, folder, delay, number=signal.SIGKILL):
+    """Start it, wait for a checkpoint that was not there before and `delay` seconds more, and kill it.
+
+    Gives what it printed and its exit status; it may have finished before that.
+    """
+    before = checkpoints(folder)
+    process = start(argv)
+    while process.poll() is None and checkpoints(folder) <= before:
+        time.sleep(0.002)
+    time.sleep(delay)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def metrics(folder):
+    """metrics.csv without what depends on the clock."""
+    with (folder / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    return [{name: value for name, value in row.items() if name != "time/fps"} for row in rows]
+
+
+def assert_same_run(a: Path, b: Path):
+    """Parameters, optimiser, evaluations and metrics, to the bit."""
+    last = sorted(path.name for path in (a / "checkpoints").glob("*.safetensors"))[-1]
+    for name in ("policy.safetensors", f"checkpoints/{last}"):
+        ours, theirs = read_arrays(a / name), read_arrays(b / name)
+        assert ours.keys() == theirs.keys()
+        for key in ours:
+            np.testing.assert_array_equal(ours[key], theirs[key], err_msg=key)
+    with np.load(a / "evaluations.npz") as ours, np.load(b / "evaluations.npz") as theirs:
+        for key in ("timesteps", "results", "ep_lengths"):
+            np.testing.assert_array_equal(ours[key], theirs[key], err_msg=key)
+    assert metrics(a) == metrics(b)
+    assert len(metrics(a)) >= 1

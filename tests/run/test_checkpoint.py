@@ -1,0 +1,142 @@
+"""Checkpoints in one process: what is kept, and what happens to damaged ones."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from mepg.errors import RunFailure, UsageError
+from mepg.run.checkpoint import Checkpoints
+from mepg.run.files import Damaged
+from mepg.run.folder import Folder
+from mepg.run.replay import Replay
+from tests.conftest import leaves_equal
+from tests.run.stubs import SIZES, make_loop
+
+
+def go(loop, upto):
+    for record in loop:
+        if record.step == upto:
+            return
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A run with a ring of 16, saved at steps 10, 20, 30 and 40."""
+    loop = make_loop(steps=50, replay_size=16)
+    checkpoints = Checkpoints(tmp_path)
+    for step in (10, 20, 30, 40):
+        go(loop, step)
+        checkpoints.save(loop.snapshot(), loop.replay, seconds=1.5)
+    return loop, tmp_path
+
+
+def load(folder, step, replay_size=16):
+    loop = make_loop(steps=50, replay_size=replay_size)
+    snapshot, seconds = Checkpoints(folder).load(step, loop.state, loop.replay)
+    assert seconds == 1.5
+    assert loop.restore(snapshot)
+    return loop
+
+
+def test_two_are_kept_each_with_its_ring(saved):
+    loop, folder = saved
+    assert Checkpoints(folder).steps() == [40, 30]
+    last, before = load(folder, 40), load(folder, 30)
+    assert leaves_equal(last.state, loop.state)
+    np.testing.assert_array_equal(last.replay.read(24, 40), loop.replay.read(24, 40))
+    assert (before.replay.oldest, before.replay.count) == (14, 30)
+    go(before, 40)
+    assert leaves_equal(before.state, loop.state)
+    assert before.evaluations == loop.evaluations
+    np.testing.assert_array_equal(before.replay.read(24, 40), loop.replay.read(24, 40))
+
+
+def test_pieces_that_the_ring_has_passed_are_removed(saved):
+    _, folder = saved
+    names = sorted(path.name for path in (folder / "replay").iterdir())
+    assert names == [f"{a:09d}-{b:09d}.safetensors" for a, b in [(10, 20), (20, 30), (30, 40)]]
+
+
+def test_going_on_from_the_older_one_replaces_the_newer(saved):
+    loop, folder = saved
+    checkpoints = Checkpoints(folder)
+    again = make_loop(steps=50, replay_size=16)
+    snapshot, _ = checkpoints.load(30, again.state, again.replay)
+    again.restore(snapshot)
+    go(again, 37)  # where a signal might stop it
+    checkpoints.save(again.snapshot(), again.replay, seconds=1.5)
+    go(again, 40)
+    checkpoints.save(again.snapshot(), again.replay, seconds=1.5)
+    assert leaves_equal(load(folder, 40).state, loop.state)
+    assert leaves_equal(load(folder, 37).state, load(folder, 37).state)
+
+
+def test_a_checkpoint_interval_longer_than_the_ring(tmp_path):
+    loop = make_loop(steps=50, replay_size=7)
+    checkpoints = Checkpoints(tmp_path)
+    for step in (20, 45):
+        go(loop, step)
+        checkpoints.save(loop.snapshot(), loop.replay, seconds=1.5)
+    for step in (20, 45):
+        assert load(tmp_path, step, replay_size=7).replay.count == step
+
+
+@pytest.mark.parametrize("victim", ["checkpoints/000000040.json", "checkpoints/000000040.safetensors", "replay/"])
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "missing", "swap"])
+def test_damage_is_noticed(saved, victim, damage):
+    _, folder = saved
+    path = folder / victim
+    if path.is_dir():
+        path = max(path.iterdir())
+    content = bytearray(path.read_bytes())
+    match damage:
+        case "cut":
+            path.write_bytes(content[:-7])
+        case "flip":
+            content[len(content) // 2] ^= 4
+            path.write_bytes(content)
+        case "empty":
+            path.write_bytes(b"")
+        case "missing":
+            path.unlink()
+        case "swap":
+            path.write_bytes((folder / "checkpoints" / f"000000030{path.suffix}").read_bytes())
+    if damage == "swap" and path.suffix == ".json":
+        return  # another whole manifest: it is the state of step 30 under another name, and loads as that
+    with pytest.raises(Damaged):
+        load(folder, 40)
+
+
+def test_a_checkpoint_of_another_algorithm_is_refused(saved):
+    _, folder = saved
+    with pytest.raises(Damaged, match=r"agent\.other is missing"):
+        Checkpoints(folder).load(40, {"other": jax.numpy.zeros(1)}, Replay(16, SIZES))
+    with pytest.raises(Damaged, match=r"not float32\[2\]"):
+        Checkpoints(folder).load(40, {"updates": jax.numpy.zeros(2)}, Replay(16, SIZES))
+
+
+def test_nothing_that_is_not_finite_is_saved(saved):
+    loop, folder = saved
+    bad = loop.snapshot()._replace(state={"updates": jax.numpy.float32(np.nan), "last": jax.numpy.float32(0)})
+    with pytest.raises(RunFailure, match=r"agent\.updates is no longer finite"):
+        Checkpoints(folder).save(bad._replace(step=41), loop.replay, seconds=1.5)
+    assert Checkpoints(folder).steps() == [40, 30]
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"format": 1}', '{"format": 99, "config": {}}', "\x00"])
+def test_a_damaged_run_file_is_a_clear_error(tmp_path, content):
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(UsageError, match=r"run\.json|damaged"):
+        Folder(tmp_path).config()
+
+
+def test_configs_from_files_are_checked(tmp_path):
+    from mepg.run.config import Config
+
+    good = Config.make("me-sac", env="Pendulum-v1").to_json()
+    assert Config.from_json(json.loads(json.dumps(good))) == Config.make("me-sac", env="Pendulum-v1")
+    for change in ({"steps": "many"}, {"seed": -1}, {"algorithm": "x"}, {"spec": {"hidden": [0]}}, {"extra": 1}):
+        with pytest.raises(UsageError):
+            Config.from_json({**good, **change})

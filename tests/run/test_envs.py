@@ -1,0 +1,94 @@
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+
+from mepg.errors import RunFailure, UsageError
+from mepg.run.envs import PAPER_TASKS, Env
+from tests.run import stubs  # noqa: F401  (registers the stub environments)
+
+
+def test_actions_are_scaled_to_the_bounds():
+    env = Env("StubScaled-v0")
+    np.testing.assert_array_equal(env.scale(np.array([-1.0, 1.0], np.float32)), [-3, 5])
+    np.testing.assert_array_equal(env.scale(np.array([0.0, 0.5], np.float32)), [1, 3])
+    assert env.bounds == {"low": [-3.0, -3.0], "high": [5.0, 5.0]}
+
+
+def test_unit_bounds_leave_actions_alone():
+    action = np.array([0.1, -0.7], np.float32)
+    assert Env("StubPlain-v0").scale(action) is action
+    assert Env("StubDouble-v0").scale(action).dtype == np.float64
+
+
+@pytest.mark.parametrize("env_id", ["HopperBulletEnv-v0", "ReacherBulletEnv-v0", "Pendulum-v1"])
+def test_a_seed_gives_the_same_episode_whatever_came_before(env_id):
+    def episode(env, seed, steps):
+        rng = np.random.default_rng(seed)
+        rows = [env.reset(seed)]
+        for _ in range(steps):
+            outcome = env.step(rng.uniform(-1, 1, env.sizes.action).astype(np.float32))
+            rows.append(outcome.obs)
+            if outcome.over:
+                break
+        return np.concatenate(rows)
+
+    fresh, used = Env(env_id), Env(env_id)
+    episode(used, 1, 40)
+    episode(used, 2, 7)
+    np.testing.assert_array_equal(episode(fresh, 3, 100), episode(used, 3, 100))
+
+
+@pytest.mark.parametrize(
+    ("env_id", "says"),
+    [
+        ("StubDiscrete-v0", "Discrete actions; continuous ones"),
+        ("StubIntegerBox-v0", "float vector"),
+        ("StubUnbounded-v0", "infinite action bounds; wrap it in gymnasium.wrappers.RescaleAction"),
+        ("StubDictObs-v0", "Dict observations; a flat Box is needed"),
+        ("StubImageObs-v0", "of shape (8, 8); a flat Box is needed"),
+        ("HoperBulletEnv-v0", "did you mean 'HopperBulletEnv-v0'"),
+        ("no_such_package:Env-v0", "pip install no_such_package"),
+        ("json:Env-v0", "unknown environment"),
+        ("CartPole-v1", "Discrete actions"),
+        ("", "Malformed environment ID"),
+        ("a/b/c", "environment"),
+    ],
+)
+def test_environments_that_cannot_be_used(env_id, says):
+    with pytest.raises(UsageError) as error:
+        Env(env_id)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_pybullet_missing(monkeypatch):
+    for name in PAPER_TASKS:
+        monkeypatch.delitem(gymnasium.registry, name, raising=False)
+    monkeypatch.setitem(sys.modules, "pybullet_envs_gymnasium", None)
+    with pytest.raises(UsageError, match=r"pip install 'mepg\[bullet\]'"):
+        Env("HopperBulletEnv-v0")
+
+
+@pytest.mark.parametrize(
+    ("env_id", "says"),
+    [
+        ("StubNanObs-v0", "observation with nan at index 1"),
+        ("StubInfReward-v0", "reward of inf"),
+        ("StubWrongShape-v0", "observation of shape (2,), not (3,)"),
+        ("StubRaises-v0", "step raised RuntimeError: the simulator is gone"),
+    ],
+)
+def test_faults_are_named(env_id, says):
+    env = Env(env_id)
+    env.reset(0)
+    with pytest.raises(RunFailure) as error:
+        for _ in range(40):
+            env.step(np.zeros(2, np.float32))
+    assert says in str(error.value)
+
+
+def test_simulators_chatter_stays_out_of_stdout(capfd):
+    Env("HopperBulletEnv-v0").close()
+    assert capfd.readouterr() == ("", "")

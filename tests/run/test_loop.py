@@ -1,0 +1,122 @@
+"""The loop with a stub agent and a stub environment: what happens when."""
+
+import jax
+import numpy as np
+import pytest
+
+from mepg.run.keys import episode_seed, generator
+from tests.conftest import leaves_equal
+from tests.run.stubs import CountingEnv, make_loop, stub_agent
+
+
+def test_no_update_before_the_warm_up_is_over_then_one_a_step():
+    loop = make_loop(steps=20, warmup=5)
+    updates = [float(loop.state["updates"]) for _ in loop]
+    assert updates == [0] * 5 + list(range(1, 16))
+
+
+def test_actions_are_random_in_the_warm_up_and_the_agents_after():
+    env = CountingEnv(7)
+    list(make_loop(steps=20, warmup=5, env=env))
+    assert len(set(env.taken[:5])) == 5
+    assert all(-1 <= action <= 1 for action in env.taken[:5])
+    assert env.taken[5:] == [0.5] * 15
+
+
+def test_evaluations_are_on_time_without_exploration_and_after_the_last_step():
+    eval_env = CountingEnv(3)
+    records = list(make_loop(steps=25, eval_every=10, eval_env=eval_env))
+    assert [record.step for record in records] == list(range(1, 26))
+    assert [record.step for record in records if record.evaluation] == [10, 20, 25]
+    assert all(episode == (3.0, 3) for record in records if record.evaluation for episode in record.evaluation)
+    assert set(eval_env.taken) == {-0.5}
+
+
+def test_episodes_are_counted_and_have_seeds_of_their_own():
+    env, eval_env = CountingEnv(7), CountingEnv(3)
+    records = list(make_loop(steps=22, env=env, eval_env=eval_env, eval_every=5))
+    assert [(record.step, record.episode) for record in records if record.episode] == [
+        (7, (7.0, 7)),
+        (14, (7.0, 7)),
+        (21, (7.0, 7)),
+    ]
+    assert len(set(env.seeds)) == 4
+    assert len(set(eval_env.seeds)) == 5 * 3  # another three for each evaluation
+
+
+def test_training_and_evaluation_never_share_a_seed():
+    assert all(episode_seed(seed, "train", i) % 2 == 0 for seed in range(5) for i in range(50))
+    assert all(episode_seed(seed, "eval", 5000, i) % 2 == 1 for seed in range(5) for i in range(50))
+    assert len({episode_seed(0, "train", i) for i in range(10_000)}) > 9_990
+
+
+@pytest.mark.parametrize(("terminal", "alive"), [(True, 0.0), (False, 1.0)])
+def test_an_end_does_not_bootstrap_and_a_time_limit_does(terminal, alive):
+    loop = make_loop(steps=7, env=CountingEnv(7, terminal=terminal))
+    list(loop)
+    obs, action, reward, is_alive, next_obs = loop.replay.read(0, 7).T
+    np.testing.assert_array_equal(obs, range(7))
+    np.testing.assert_array_equal(next_obs, range(1, 8))  # the last one is the end, not the next beginning
+    np.testing.assert_array_equal(is_alive, [1] * 6 + [alive])
+    np.testing.assert_array_equal(reward, 1)
+    assert np.abs(action).max() <= 1
+
+
+def test_batch_size_and_replay_size_are_used():
+    seen = []
+    loop = make_loop(batch_size=6, replay_size=9, steps=20, agent=stub_agent(seen))
+    list(loop)
+    assert set(seen) == {(6, 1)}
+    assert len(loop.replay) == 9
+
+
+def test_metrics_are_means_over_the_updates_since_the_last():
+    records = list(make_loop(steps=2500, warmup=500, eval_every=5000))
+    metrics = {record.step: record.metrics for record in records if record.metrics}
+    assert list(metrics) == [1000, 2000]
+    assert metrics[1000]["train/loss"] == np.mean(range(1, 501))
+    assert metrics[2000]["train/loss"] == np.mean(range(501, 1501))
+    assert metrics[2000]["train/n_updates"] == 1500
+    assert metrics[2000]["rollout/ep_rew_mean"] == 7
+
+
+@pytest.mark.parametrize("stop", [3, 7, 12, 21])
+def test_snapshot_and_restore(stop):
+    """In the warm-up, at an episode's end, in the middle of one, and after the ring has wrapped."""
+    whole = make_loop(steps=30, replay_size=16)
+    list(whole)
+
+    first = make_loop(steps=30, replay_size=16)
+    for record in first:
+        if record.step == stop:
+            break
+    snapshot = first.snapshot()
+    second = make_loop(steps=30, replay_size=16)
+    second.replay.restore(first.replay.oldest, first.replay.read(first.replay.oldest, first.replay.count))
+    assert second.restore(snapshot)
+    list(second)
+    assert leaves_equal(whole.state, second.state)
+    assert whole.evaluations == second.evaluations
+    np.testing.assert_array_equal(whole.replay.read(14, 30), second.replay.read(14, 30))
+
+
+def test_an_environment_that_does_not_repeat_itself_is_noticed():
+    class Drifting(CountingEnv):
+        def step(self, action):
+            outcome = super().step(action)
+            return outcome._replace(obs=outcome.obs + len(self.seeds))
+
+    env = Drifting(50)
+    loop = make_loop(steps=30, env=env)
+    for record in loop:
+        if record.step == 12:
+            break
+    assert not loop.restore(loop.snapshot())
+
+
+def test_keys_are_derived():
+    a, b = generator(1, "replay", 5), generator(1, "replay", 5)
+    assert a.integers(2**62) == b.integers(2**62)
+    others = [(2, "replay", 5), (1, "warmup", 5), (1, "replay", 6)]
+    assert len({int(generator(*which).integers(2**62)) for which in others} | {int(b.integers(2**62))}) == 4
+    assert jax.random.key(0) is not None

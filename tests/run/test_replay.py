@@ -1,0 +1,55 @@
+import numpy as np
+import pytest
+
+from mepg.core.types import Sizes
+from mepg.run.replay import Replay, row_width, unpack
+
+SIZES = Sizes(obs=2, action=1)
+
+
+def filled(capacity, count):
+    replay = Replay(capacity, SIZES)
+    for i in range(count):
+        replay.add([i, i], [i / 100], i, i % 2 == 0, [i + 1, i + 1])
+    return replay
+
+
+def test_rows_come_back_as_they_went_in():
+    batch = unpack(filled(10, 4).read(0, 4), SIZES)
+    np.testing.assert_array_equal(batch.obs[3], [3, 3])
+    np.testing.assert_allclose(batch.action[3], [0.03])
+    assert batch.reward[3] == 3
+    np.testing.assert_array_equal(batch.alive, [1, 0, 1, 0])
+    np.testing.assert_array_equal(batch.next_obs[3], [4, 4])
+
+
+def test_the_ring_forgets_the_oldest():
+    replay = filled(10, 25)
+    assert (len(replay), replay.oldest, replay.count) == (10, 15, 25)
+    np.testing.assert_array_equal(unpack(replay.read(15, 25), SIZES).reward, range(15, 25))
+    with pytest.raises(AssertionError):
+        replay.read(14, 25)
+
+
+def test_samples_are_uniform_over_what_is_there():
+    rewards = unpack(filled(10, 25).sample(100_000, np.random.default_rng(0)), SIZES).reward
+    values, counts = np.unique(rewards, return_counts=True)
+    np.testing.assert_array_equal(values, range(15, 25))
+    assert np.abs(counts / 10_000 - 1).max() < 0.05
+    assert set(unpack(filled(10, 3).sample(1000, np.random.default_rng(0)), SIZES).reward) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("pieces", [[(15, 25)], [(15, 18), (18, 25)], [(0, 12), (12, 25)], [(9, 20), (20, 25)]])
+def test_restored_from_pieces(pieces):
+    whole = filled(10, 25)
+    everything = filled(100, 25)
+    replay = Replay(10, SIZES)
+    for start, stop in pieces:
+        replay.restore(start, everything.read(start, stop))
+    assert replay.count == 25
+    np.testing.assert_array_equal(replay.read(15, 25), whole.read(15, 25))
+
+
+def test_a_million_ant_transitions_take_at_most_300_mb():
+    assert row_width(Sizes(obs=28, action=8)) * 4 * 1_000_000 < 300e6
+    assert Replay(1000, Sizes(28, 8))._rows.nbytes == 1000 * row_width(Sizes(28, 8)) * 4

@@ -1,0 +1,89 @@
+"""Killed at any moment and started again, a run ends with the bits of one that was never interrupted."""
+
+import random
+import signal
+
+import pytest
+
+from mepg.run.files import read_arrays
+from tests.run.processes import assert_same_run, checkpoints, command, kill_after_progress, run
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "env", "settings"),
+    [
+        ("me-sac", "HopperBulletEnv-v0", []),
+        ("td3", "Walker2DBulletEnv-v0", ["replay_size=400", "dropout.p=0.1"]),  # the ring wraps at step 400
+    ],
+)
+def test_kill_9_at_random_moments(algorithm, env, settings, tmp_path):
+    argv = command(algorithm, env, tmp_path / "killed", steps=1300, settings=settings)
+    rng = random.Random(f"{algorithm}{env}")
+    kills = 0
+    for _ in range(4):
+        status, _, err = kill_after_progress(argv, tmp_path / "killed", delay=rng.uniform(0, 0.4))
+        kills += status == -signal.SIGKILL
+        assert status in (0, -signal.SIGKILL), err
+    last = run(argv)
+    assert last.returncode == 0, last.stderr
+    assert kills >= 2, "the runs were too short to be killed"
+    whole = run(command(algorithm, env, tmp_path / "whole", steps=1300, settings=settings))
+    assert whole.returncode == 0, whole.stderr
+    assert_same_run(tmp_path / "whole", tmp_path / "killed")
+    assert not (tmp_path / "killed" / "replay").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_save_and_leave_with_a_word(number, tmp_path):
+    """Stopped in the middle of an episode, at a step that is no checkpoint's."""
+    argv = command("me-ddpg", "HopperBulletEnv-v0", tmp_path / "stopped", steps=1200)
+    status, out, err = kill_after_progress(argv, tmp_path / "stopped", delay=0.1, number=number)
+    assert status == 128 + number, err
+    assert f"{number.name}: saved at step" in out
+    assert "the same command goes on from there" in out
+    assert "Traceback" not in err
+    saved = max(int(name.removesuffix(".json")) for name in checkpoints(tmp_path / "stopped"))
+    again = run(argv)
+    assert again.returncode == 0, again.stderr
+    assert f"resumed at step {saved:,}" in again.stdout
+    assert run(command("me-ddpg", "HopperBulletEnv-v0", tmp_path / "whole", steps=1200)).returncode == 0
+    assert_same_run(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_damaged_checkpoint_falls_back_to_the_one_before(tmp_path):
+    argv = command("ddpg", "InvertedPendulumBulletEnv-v0", tmp_path / "a", steps=1200)
+    while len(checkpoints(tmp_path / "a")) < 2:
+        status, _, err = kill_after_progress(argv, tmp_path / "a", delay=0.05)
+        assert status == -signal.SIGKILL, err
+    newest = max(checkpoints(tmp_path / "a")).removesuffix(".json")
+    state = tmp_path / "a" / "checkpoints" / f"{newest}.safetensors"
+    content = bytearray(state.read_bytes())
+    content[len(content) // 2] ^= 1
+    state.write_bytes(content)
+    again = run(argv)
+    assert again.returncode == 0, again.stderr
+    assert f"the checkpoint of step {int(newest):,} is damaged" in again.stdout
+    assert "resumed at step" in again.stdout
+    assert run(command("ddpg", "InvertedPendulumBulletEnv-v0", tmp_path / "whole", steps=1200)).returncode == 0
+    assert_same_run(tmp_path / "whole", tmp_path / "a")
+
+
+def test_loss_that_is_no_longer_finite(tmp_path):
+    """Rewards of 1e30 make the squared error overflow: named, with the step, and never checkpointed."""
+    argv = command("me-ddpg", "tests.run.stubs:StubHugeReward-v0", tmp_path / "a", steps=1000)
+    failed = run(argv)
+    assert failed.returncode == 1
+    assert "critic_loss became inf in the update of step" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    newest = max(checkpoints(tmp_path / "a")).removesuffix(".json")
+    assert int(newest) == 150  # the last before the first update
+    assert read_arrays(tmp_path / "a" / "checkpoints" / f"{newest}.safetensors")
+
+
+def test_environment_that_returns_nan_ends_the_run_with_the_step(tmp_path):
+    failed = run(command("me-ddpg", "tests.run.stubs:StubNanObs-v0", tmp_path / "a", steps=1000))
+    assert failed.returncode == 1
+    assert failed.stderr.strip().endswith(
+        "step 30: tests.run.stubs:StubNanObs-v0 returned an observation with nan at index 1"
+    )
+    assert "Traceback" not in failed.stderr

@@ -1,0 +1,181 @@
+"""The command line, mostly when something is wrong."""
+
+import json
+import os
+
+import pytest
+
+from mepg.algos import algorithms
+from mepg.cli import main
+from mepg.run.envs import PAPER_TASKS
+from tests.run import stubs  # noqa: F401
+
+TINY = ["--set", "hidden=8", "--set", "batch_size=8", "--set", "warmup=20", "--eval-episodes", "1"]
+
+
+def train(*argv):
+    return main(["train", *argv])
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A short run that has ended."""
+    folder = tmp_path_factory.mktemp("runs") / "finished"
+    assert train("me-ddpg", "--env", "StubScaled-v0", "--steps", "60", "--out", str(folder), *TINY) == 0
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["me-sax", "--env", "Pendulum-v1"], "unknown algorithm 'me-sax'; did you mean 'me-sac'?"),
+        (["me-sac", "--env", "Pendulum-v1", "--set", "droput.p=0.3"], "did you mean 'dropout.p'?"),
+        (["me-sac", "--env", "Pendulum-v1", "--set", "dropout.p=1"], "dropout.p must be in [0, 1), not 1.0"),
+        (["me-sac", "--env", "Pendulum-v1", "--steps", "0"], "steps must be at least 1, not 0"),
+        (["me-sac", "--env", "Pendulum-v1", "--seed", "-1"], "seed must be in [0, 4294967295]"),
+        (["me-sac", "--env", "Pendulum-v1", "--eval-every", "0"], "eval-every must be at least 1"),
+        (["me-sac", "--env", "Pendulum-v1", "--checkpoint-every", "0"], "checkpoint-every must be at least 1"),
+        (["me-sac", "--env", "Pendulum-v1", "--threads", "0"], "threads must be in [1, "),
+        (["me-sac", "--env", "Pendulum-v1", "--threads", "1000"], "threads must be in [1, "),
+        (["me-sac", "--env", "StubDiscrete-v0"], "continuous ones"),
+        (["me-sac", "--env", "StubDictObs-v0"], "flat Box"),
+        (["me-sac", "--env", "StubUnbounded-v0"], "infinite action bounds"),
+        (["me-sac", "--env", "Nowhere-v0"], "unknown environment 'Nowhere-v0'"),
+        (["me-sac", "--env", "nowhere_at_all:X-v0"], "pip install nowhere_at_all"),
+        (["me-sac", "--env", "Pendulum-v1", "--out", "/proc/nothing/here"], "cannot be written"),
+        (["me-sac", "--env", "Pendulum-v1", "--out", "file/run"], "cannot be written"),
+        (["me-sac", "--env", "Pendulum-v1", "--out", "full"], "holds other files"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(argv, says, capsys, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine too")
+    assert train(*argv) == 2
+    captured = capsys.readouterr()
+    assert says in captured.err
+    assert captured.err.startswith("mepg: ")
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+    assert sorted(os.listdir()) == ["file", "full"]
+    assert os.listdir("full") == ["thesis.txt"]
+
+
+def test_usage_errors_of_the_parser_exit_with_2(capsys):
+    for argv in (["train", "me-sac"], ["train", "me-sac", "--env", "X", "--steps", "many"], [], ["fly"]):
+        with pytest.raises(SystemExit) as status:
+            main(argv)
+        assert status.value.code == 2
+
+
+def test_a_finished_run_says_so_and_stays_as_it_is(finished, capsys):
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+    assert train("me-ddpg", "--env", "StubScaled-v0", "--steps", "60", "--out", str(finished), *TINY) == 0
+    assert "Already finished: 60 steps" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
+
+
+@pytest.mark.parametrize("other", [["--seed", "1"], ["--steps", "70"], ["--set", "dropout.p=0.5"]])
+def test_a_folder_with_another_run_is_refused(finished, other, capsys):
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+    argv = ["me-ddpg", "--env", "StubScaled-v0", "--steps", "60", "--out", str(finished), *TINY, *other]
+    assert train(*argv) == 2
+    assert "holds another run" in capsys.readouterr().err
+    assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
+
+
+def test_what_a_run_leaves(finished):
+    assert {path.name.partition(".out")[0] for path in finished.iterdir()} == {
+        ".lock",
+        "checkpoints",
+        "curve.png",
+        "evaluations.npz",
+        "events",
+        "metrics.csv",
+        "policy.safetensors",
+        "result.json",
+        "run.json",
+    }
+    run = json.loads((finished / "run.json").read_text())
+    assert run["config"]["spec"]["dropout"]["p"] == 0.1
+    assert run["versions"]["jax"]
+
+
+def test_eval(finished, capsys):
+    assert main(["eval", str(finished), "--episodes", "3", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert len(data["returns"]) == 3
+    assert data["lengths"] == [50, 50, 50]
+    assert main(["eval", str(finished), "--episodes", "3"]) == 0
+    assert f"mean return {data['mean_reward']:,.2f}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["eval", "nowhere"], "holds no run"),
+        (["eval", ".", "--episodes", "0"], "episodes must be at least 1"),
+        (["show", "me-ddgp"], "did you mean 'me-ddpg'?"),
+        (["params", "--env", "CartPole-v1"], "Discrete actions"),
+    ],
+)
+def test_bad_input_of_the_other_commands(argv, says, capsys):
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    assert says in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_eval_of_a_damaged_policy(finished, tmp_path, capsys):
+    folder = tmp_path / "damaged"
+    folder.mkdir()
+    (folder / "run.json").write_bytes((finished / "run.json").read_bytes())
+    (folder / "policy.safetensors").write_bytes((finished / "policy.safetensors").read_bytes()[:-100])
+    assert main(["eval", str(folder)]) == 2
+    assert "damaged policy" in capsys.readouterr().err
+
+
+def test_without_out_the_folder_says_what_it_is(capsys):
+    assert train("td3", "--env", "StubPlain-v0", "--steps", "30", "--seed", "7", *TINY, "--json") == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["run"] == "runs/td3_hidden=8_batch_size=8_warmup=20_StubPlain-v0_seed7"
+    assert data["finished"] is True
+    assert os.path.exists(data["run"] + "/policy.safetensors")  # noqa: PTH110
+
+
+def test_list_show_params(capsys):
+    assert main(["list"]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in [*algorithms(), *PAPER_TASKS])
+    assert main(["list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["algorithms"]["me-sac-r"]["parent"] == "me-sac"
+
+    assert main(["show", "me-sac-r", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["differs"] == {"dropout.masks": ["consistent", "independent"]}
+    assert main(["show", "td3", "--set", "dropout.p=0.1"]) == 0
+    assert "dropout.p" in capsys.readouterr().out
+
+    assert main(["params", "--json"]) == 0
+    counts = json.loads(capsys.readouterr().out)
+    assert counts["me-sac"]["AntBulletEnv-v0"] == {"as_paper": 226314, "as_is": 228370}
+    assert main(["params", "--env", "Pendulum-v1"]) == 0
+    assert "Pendulum-v1" in capsys.readouterr().out
+
+
+def test_two_processes_on_one_folder(tmp_path, capsys):
+    import fcntl
+
+    folder = tmp_path / "run"
+    argv = ["ddpg", "--env", "StubPlain-v0", "--steps", "30", "--out", str(folder), *TINY]
+    assert train(*argv) == 0
+    (folder / "result.json").unlink()
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert train(*argv) == 2
+    assert "another process is training there" in capsys.readouterr().err

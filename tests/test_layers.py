@@ -1,0 +1,51 @@
+"""Imports point one way only."""
+
+import ast
+from pathlib import Path
+
+import mepg
+
+ROOT = Path(mepg.__file__).parent
+ORDER = ["errors", "core", "algos", "run", "engine", "paper", "report", "display", "api", "cli", "__main__"]
+OUTSIDE = {"core": {"jax", "optax"}, "algos": {"jax", "optax"}}
+
+
+def imported(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield from ([f"mepg.{alias.name}" for alias in node.names] if node.module == "mepg" else [node.module])
+
+
+def layer(path):
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def test_imports_point_one_way():
+    for path in ROOT.rglob("*.py"):
+        here = layer(path)
+        if here == "__init__":
+            continue
+        for name in imported(path):
+            if name.startswith("mepg.") and name != "mepg.__version__":
+                there = name.split(".")[1]
+                assert ORDER.index(there) <= ORDER.index(here), f"{path.relative_to(ROOT)} imports {name}"
+
+
+def test_the_core_knows_only_arrays():
+    import sys
+
+    for path in [*(ROOT / "core").rglob("*.py"), *(ROOT / "algos").rglob("*.py")]:
+        allowed = OUTSIDE[layer(path)] | {"mepg"}
+        for name in imported(path):
+            top = name.partition(".")[0]
+            assert top in allowed or top in sys.stdlib_module_names, f"{path.relative_to(ROOT)} imports {name}"
+            assert top not in {"time", "os", "logging", "pathlib", "argparse"}, f"{path.relative_to(ROOT)}: {name}"
+
+
+def test_no_pickle_anywhere():
+    for path in ROOT.rglob("*.py"):
+        assert not {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"} & set(imported(path))
+        assert "allow_pickle=True" not in path.read_text()
