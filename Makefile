@@ -10,7 +10,7 @@ train: $(VENV)/.installed
 	$(BIN)/mepg train me-sac --env $(ENV_ID) --steps 30000 --set warmup=1000 --eval-every 2500 --threads 2
 
 test: check
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check .

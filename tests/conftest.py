@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+# Most of the time would go into compiling the same programs again, here and in the processes that tests start.
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(__file__).parent.parent / ".pytest_cache" / "jax")
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
+
 import jax
 import numpy as np
 import pytest
@@ -36,3 +43,7 @@ def leaves_equal(a, b) -> bool:
 @pytest.fixture
 def batch() -> Batch:
     return make_batch()
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: "test_learning" not in item.nodeid)  # the longest first

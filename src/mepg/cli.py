@@ -275,11 +275,13 @@ def _params(arguments: argparse.Namespace) -> int:
         for name, algorithm in algorithms().items()
     }
     lines = ["Parameters in thousands, target networks included: as the paper counts | as they are", ""]
-    short = [env.replace("BulletEnv-v0", "").replace("Inverted", "Inv").replace("Pendulum", "Pen") for env in tasks]
-    lines.append(f"{'':<15}" + "".join(f"{name:>16}" for name in short))
+    headings = [env.replace("BulletEnv-v0", "") for env in tasks]
+    headings = [heading.replace("InvertedPendulumSwingup", "Swingup") for heading in headings]
+    headings = [heading.replace("InvertedDoublePendulum", "DoublePendulum") for heading in headings]
+    lines.append(f"{'':<15}" + "".join(f"{heading:>18}" for heading in headings))
     for name, row in counts.items():
         cells = (f"{c['as_paper'] / 1000:.0f} | {c['as_is'] / 1000:.0f}" for c in row.values())
-        lines.append(f"{name:<15}" + "".join(f"{cell:>16}" for cell in cells))
+        lines.append(f"{name:<15}" + "".join(f"{cell:>18}" for cell in cells))
     lines += ["", "The paper counts a Gaussian policy without its log-std outputs (D11)."]
     _say(arguments, counts, "\n".join(lines))
     return 0

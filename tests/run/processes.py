@@ -64,6 +64,7 @@ def metrics(folder):
 def assert_same_run(a: Path, b: Path):
     """Parameters, optimiser, evaluations and metrics, to the bit."""
     last = sorted(path.name for path in (a / "checkpoints").glob("*.safetensors"))[-1]
+    assert (a / "policy.safetensors").stat().st_size > 1000
     for name in ("policy.safetensors", f"checkpoints/{last}"):
         ours, theirs = read_arrays(a / name), read_arrays(b / name)
         assert ours.keys() == theirs.keys()

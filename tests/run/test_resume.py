@@ -17,17 +17,17 @@ from tests.run.processes import assert_same_run, checkpoints, command, kill_afte
     ],
 )
 def test_kill_9_at_random_moments(algorithm, env, settings, tmp_path):
-    argv = command(algorithm, env, tmp_path / "killed", steps=1300, settings=settings)
+    argv = command(algorithm, env, tmp_path / "killed", steps=1100, settings=settings)
     rng = random.Random(f"{algorithm}{env}")
     kills = 0
-    for _ in range(4):
+    for _ in range(3):
         status, _, err = kill_after_progress(argv, tmp_path / "killed", delay=rng.uniform(0, 0.4))
         kills += status == -signal.SIGKILL
         assert status in (0, -signal.SIGKILL), err
     last = run(argv)
     assert last.returncode == 0, last.stderr
     assert kills >= 2, "the runs were too short to be killed"
-    whole = run(command(algorithm, env, tmp_path / "whole", steps=1300, settings=settings))
+    whole = run(command(algorithm, env, tmp_path / "whole", steps=1100, settings=settings))
     assert whole.returncode == 0, whole.stderr
     assert_same_run(tmp_path / "whole", tmp_path / "killed")
     assert not (tmp_path / "killed" / "replay").exists()

@@ -67,9 +67,10 @@ def read_json(path: Path) -> Any:
         raise Damaged(f"{path.name} is not JSON: {error}") from None
 
 
-def write_arrays(path: Path, arrays: Arrays, metadata: dict[str, Any] | None = None) -> str:
-    """A safetensors file; gives its SHA-256."""
-    text = {name: json.dumps(value) for name, value in (metadata or {}).items()}
+def write_arrays(path: Path, arrays: Arrays, about: dict[str, Any] | None = None) -> str:
+    """A safetensors file, with `about` as JSON in its header; gives its SHA-256."""
+    # One entry: safetensors writes several in any order, and equal runs should leave equal files.
+    text = None if about is None else {"mepg": json.dumps(about)}
     return write_whole(path, safetensors.numpy.save({k: np.asarray(v, order="C") for k, v in arrays.items()}, text))
 
 

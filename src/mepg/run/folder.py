@@ -85,13 +85,17 @@ class Folder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = (self.path / ".lock").open("w")
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UsageError(f"{self.path} is in use: another process is training there") from None
+        except OSError as error:
+            raise not_writable(self.path, error) from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not self.config_file.exists():
                 write_json(self.config_file, {"format": FORMAT, "config": config.to_json(), "versions": versions()})
+        except BlockingIOError:
+            lock.close()
+            raise UsageError(f"{self.path} is in use: another process is training there") from None
         except OSError as error:
+            lock.close()
             raise not_writable(self.path, error) from None
         return lock
 
