@@ -2,6 +2,7 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 ENV_ID := InvertedPendulumSwingupBulletEnv-v0
 
 .PHONY: train test check bench lock clean
@@ -25,14 +26,15 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys, ensurepip, venv; assert sys.version_info[:2] == (3, 11)' 2>/dev/null || \
 		{ echo "mepg needs Python 3.11 with venv: on Debian, apt-get install python3.11 python3.11-venv;" \
 		       "elsewhere, make PYTHON=/path/to/python3.11"; exit 2; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	touch $@
+	@echo "Setting up $(VENV) with the exact versions of requirements.lock: once, a minute or two, 1 GB"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install -r requirements.lock
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
 
 # After a change of pyproject.toml's dependencies; takes some minutes.
 lock: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet pip-tools
+	$(PIP) install pip-tools
 	$(BIN)/pip-compile --quiet --upgrade --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
 		--no-header --no-annotate --allow-unsafe --generate-hashes --extra bullet --extra dev --output-file requirements.lock pyproject.toml
 

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sys
 import types
@@ -33,6 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RunFailure as failure:
         print(f"mepg: {failure}", file=sys.stderr)
         return EXIT_FAILURE
+    except KeyboardInterrupt:  # before there was anything to save
+        print("mepg: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return EXIT_FAILURE
@@ -169,10 +173,15 @@ def _ending(path: Path, session: Session, already_finished: bool) -> str:
         f"{result['mean_of_five_best']:,.1f} over the five best evaluations",
         f"  curve    {folder.curve_file}",
         f"  run      {path}",
-        f"  next     mepg eval {path}",
-        f"           tensorboard --logdir {path.parent}",
+        f"  next     {_program()} eval {path}",
+        f"           {_program()} train me-ddpg --env HopperBulletEnv-v0",
     ]
     return "\n".join(lines)
+
+
+def _program() -> str:
+    """What to type to get this program again."""
+    return "mepg" if shutil.which("mepg") else os.path.relpath(sys.argv[0])
 
 
 def _eval(arguments: argparse.Namespace) -> int:

@@ -94,7 +94,7 @@ def test_equal_meanings_are_equal_and_hash_alike():
         lambda: Spec(hidden=(256, 0)),
         lambda: Spec(discount=1.1),
         lambda: Spec(target_rate=0),
-        lambda: Spec(warmup=0),
+        lambda: Spec(warmup=-1),
         lambda: Spec(actor_lr=0),
         lambda: Spec(temperature=Temperature()),
     ],

@@ -1,11 +1,11 @@
 """Algorithm 1: from a spec to an agent.
 
-with each transition (s, a, r, s') that is stored
-    sample a batch from the replay memory
-    draw m, and move theta down the gradient of Eq. (4)          bellman.critic_loss
-    every d-th update:  move phi down the gradient of Eq. (6)    improvement.policy_loss
-                        move alpha down the gradient of Eq. (8)  improvement.temperature_loss
-    every second one:   theta' <- eta theta + (1 - eta) theta', and phi' likewise
+With each transition (s, a, r, s') that is stored, the outer loop (`run.loop`) samples a batch, and `update`
+
+- draws m and moves theta down the gradient of Eq. (4): `bellman.critic_loss`;
+- every `actor_every` updates moves phi down the gradient of Eq. (6): `improvement.policy_loss`,
+  and alpha down that of Eq. (8): `improvement.temperature_loss`;
+- every `target_every` updates lets the targets follow: theta' <- eta theta + (1 - eta) theta', phi' likewise.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class Spec:
             _require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
         for name in ("actor_lr", "critic_lr"):
             _require(getattr(self, name) > 0, name, "above 0", getattr(self, name))
-        _require(self.warmup >= 1, "warmup", "at least 1", self.warmup)
+        _require(self.warmup >= 0, "warmup", "at least 0", self.warmup)
         _require(0 <= self.discount <= 1, "discount", "in [0, 1]", self.discount)
         _require(0 < self.target_rate <= 1, "target_rate", "in (0, 1]", self.target_rate)
         positive = len(self.hidden) > 0 and min(self.hidden) >= 1

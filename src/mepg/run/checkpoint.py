@@ -153,7 +153,7 @@ class Checkpoints:
                 needed |= {Piece(*piece).name for piece in self._manifest(step)["replay"]}
             except (Damaged, TypeError):
                 continue
-        for path in self.replay_folder.iterdir():
+        for path in [*self.replay_folder.iterdir(), *self.folder.glob(".*")]:  # and what a process died over
             if path.name not in needed:
                 path.unlink()
 

@@ -15,6 +15,7 @@ import contextlib
 import csv
 import fcntl
 import io
+import os
 import platform
 import zipfile
 import zlib
@@ -68,7 +69,8 @@ class Folder:
     def check_free_for(self, config: Config) -> None:
         """Refuse a folder that holds anything but this very run."""
         try:
-            if not self.path.exists() or not any(self.path.iterdir()):
+            # What begins with a dot is a lock, or a file that a process died over.
+            if not self.path.exists() or not any(not path.name.startswith(".") for path in self.path.iterdir()):
                 return
         except OSError as error:
             raise not_writable(self.path, error) from None
@@ -152,6 +154,9 @@ class MetricsFile:
     def add(self, row: dict[str, float]) -> None:
         self._writer.writerow(row)
         self._file.flush()
+
+    def sync(self) -> None:
+        os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()

@@ -44,7 +44,9 @@ class Session:
         self._checkpoint_every = checkpoint_every
         self._open = contextlib.ExitStack()
         if self.result is None:
-            self._prepare()
+            with self._open:  # closes what was opened, should anything go wrong
+                self._prepare()
+                self._open = self._open.pop_all()
 
     def _prepare(self) -> None:
         env, eval_env = (self._open.enter_context(contextlib.closing(Env(self.config.env))) for _ in range(2))
@@ -112,6 +114,7 @@ class Session:
 
     def _save(self) -> None:
         self._tensorboard.flush()
+        self._metrics.sync()  # a checkpoint promises that what came before it is kept
         self.checkpoints.save(self.loop.snapshot(), self.replay, self._seconds())
 
     def _resume(self) -> None:
