@@ -10,10 +10,12 @@ import pytest
 from mepg.core import bellman, policies
 from mepg.core.agent import build
 from mepg.core.bellman import critic_loss
-from mepg.core.nets import Layer, mlp, q_values
+from mepg.core.nets import Layer, Norm, mlp, q_values
 from mepg.core.spec import Dropout, Gaussian, Noise, Spec, Temperature
 from mepg.core.types import Batch
 from tests.conftest import SIZES, make_batch
+
+KEY = jax.random.key(0)
 
 
 def networks(spec, seed=0):
@@ -144,6 +146,50 @@ def test_minimum_of_two_targets_and_a_loss_for_each_critic():
     loss, _ = critic_loss(both, twice, phi, 0.0, batch, jax.random.key(0), spec)
     y = 1 + 0.5 * (2 + 3 - 1)
     assert loss == 2 * 0.5 * (11 - y) ** 2
+
+
+def test_subset_minimum_by_hand():
+    """Target critics worth 0, 1, 2 and 3 wherever they are asked: the minimum of a random two is 0 in half of
+    the draws, 1 in a third and 2 in a sixth, the same for the whole batch.
+    """
+    spec = Spec(critics=4, subset=2, hidden=(2,), discount=1.0)
+    batch = make_batch(8)._replace(reward=jnp.zeros(8), alive=jnp.ones(8))
+    zero, phi = networks(spec)
+    zero = jax.tree.map(jnp.zeros_like, zero)
+    target = (zero[0], zero[1]._replace(b=jnp.array([[0.0], [1.0], [2.0], [3.0]])))
+    loss = jax.jit(jax.vmap(lambda k: critic_loss(zero, target, phi, 0.0, batch, k, spec)[0]))
+    minimum = np.sqrt(loss(jax.random.split(jax.random.key(0), 6000)) / 2)  # each of 4 critics loses y^2 / 2
+    values, counts = np.unique(np.round(minimum, 4), return_counts=True)
+    np.testing.assert_array_equal(values, [0, 1, 2])
+    np.testing.assert_allclose(counts / 6000, [1 / 2, 1 / 3, 1 / 6], atol=0.03)
+
+
+def test_a_chosen_critic_keeps_its_own_mask(monkeypatch):
+    """One critic of two is asked, with hidden units (1, 1) and output weights (1, 10): its mask tells which."""
+    spec = Spec(critics=2, subset=1, hidden=(2,), discount=1.0, dropout=Dropout(p=0.5))
+    theta = (
+        Layer(jnp.zeros((2, 5, 2)), jnp.ones((2, 2))),
+        Layer(jnp.array([[[1.0], [0.0]], [[0.0], [10.0]]]), jnp.zeros((2, 1))),
+    )
+    batch = make_batch(4)._replace(reward=jnp.zeros(4), alive=jnp.ones(4))
+    _, phi = networks(spec)
+    mask = (jnp.array([[[1.0, 0.0]], [[0.0, 1.0]]]),)  # the other critic's mask would make either worth 0
+    monkeypatch.setattr(bellman, "draw_masks", lambda *_: (mask, mask))
+    zero = jax.tree.map(jnp.zeros_like, theta)
+    losses = {float(critic_loss(zero, theta, phi, 0.0, batch, k, spec)[0]) for k in jax.random.split(KEY, 20)}
+    assert losses == {1.0, 100.0}  # two critics, each y^2 / 2 with y = 1 or 10
+
+
+def test_layer_normalisation_by_hand():
+    """z = (1, 3) becomes (-1, 1); scaled by 2 and shifted by 1: (-1, 3); ReLU and weights 1 leave 3."""
+    layers = (
+        Layer(jnp.array([[1.0, 3.0]]), jnp.zeros(2), Norm(jnp.full(2, 2.0), jnp.ones(2))),
+        Layer(jnp.ones((2, 1)), jnp.zeros(1)),
+    )
+    assert mlp(layers, jnp.ones((1, 1)))[0, 0] == pytest.approx(3, abs=1e-4)
+    m = (jnp.array([0.0, 2.0]),)
+    assert mlp(layers, jnp.ones((1, 1)), m, "after")[0, 0] == pytest.approx(6, abs=1e-4)
+    assert mlp(layers, jnp.ones((1, 1)), m, "before")[0, 0] == pytest.approx(3, abs=1e-4)  # (0, 6) -> (-1, 1)
 
 
 def test_entropy_term_is_inside_the_discount(batch):

@@ -24,6 +24,8 @@ from mepg.errors import UsageError
         (DDPG, ["smoothing.clip=0.5", "smoothing.std=0.2"], replace(DDPG, smoothing=Noise(std=0.2, clip=0.5))),
         (ME_SAC, ["dropout.p=0"], replace(ME_SAC, dropout=None)),
         (ME_SAC, ["warmup=1_000"], replace(ME_SAC, warmup=1000)),
+        (ME_SAC, ["layer_norm=true"], replace(ME_SAC, layer_norm=True)),
+        (ME_SAC, ["critics=10", "subset=2"], replace(ME_SAC, critics=10, subset=2)),
         # the other readings that DECISIONS names
         (ME_SAC, ["dropout.layers=all"], replace(ME_SAC, dropout=Dropout(layers="all"))),  # D1
         (ME_SAC, ["dropout.rows=batch"], replace(ME_SAC, dropout=Dropout(rows="batch"))),  # D2
@@ -53,7 +55,7 @@ def test_set(spec, settings, expected):
         ("dropout.p=1", "dropout.p must be in [0, 1), not 1.0"),
         ("dropout.p=many", "dropout.p must be a number"),
         ("dropout.p=nan", "dropout.p must be a number"),
-        ("dropout=0.3", "dropout must be set by its fields (p, masks, layers, rows) or none"),
+        ("dropout=0.3", "dropout must be set by its fields (p, masks, layers, rows, place, improve_on) or none"),
         ("dropout.masks=some", "one of consistent, independent, online"),
         ("hidden=", "numbers separated by commas"),
         ("batch_size=1.5", "batch_size must be a whole number"),

@@ -55,8 +55,21 @@ def stub_agent(seen=None):
     )
 
 
-def make_loop(*, steps=20, warmup=5, batch_size=4, replay_size=100, eval_every=10, env=None, eval_env=None, agent=None):
-    spec = SimpleNamespace(warmup=warmup, batch_size=batch_size, replay_size=replay_size)
+def make_loop(
+    *,
+    steps=20,
+    warmup=5,
+    batch_size=4,
+    replay_size=100,
+    updates_per_step=1,
+    eval_every=10,
+    env=None,
+    eval_env=None,
+    agent=None,
+):
+    spec = SimpleNamespace(
+        warmup=warmup, batch_size=batch_size, replay_size=replay_size, updates_per_step=updates_per_step
+    )
     config = Config(algorithm="stub", spec=spec, env="Counting-v0", steps=steps, eval_every=eval_every, eval_episodes=3)
     return Loop(
         config,

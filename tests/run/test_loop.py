@@ -70,6 +70,14 @@ def test_batch_size_and_replay_size_are_used():
     assert len(loop.replay) == 9
 
 
+def test_several_updates_a_step_are_several_batches_in_one_dispatch():
+    seen = []
+    loop = make_loop(batch_size=6, updates_per_step=5, steps=8, warmup=5, agent=stub_agent(seen))
+    list(loop)
+    assert set(seen) == {(6, 1)}
+    assert float(loop.state["updates"]) == 3 * 5
+
+
 def test_metrics_are_means_over_the_updates_since_the_last():
     records = list(make_loop(steps=2500, warmup=500, eval_every=5000))
     metrics = {record.step: record.metrics for record in records if record.metrics}

@@ -33,7 +33,7 @@ def build(spec: Spec, sizes: Sizes) -> Agent:
     def init(key: Key) -> AgentState:
         k_actor, k_critic = jax.random.split(key)
         phi = init_mlp(k_actor, actor_widths, spec.init)
-        theta = init_critics(k_critic, spec.critics, critic_widths, spec.init)
+        theta = init_critics(k_critic, spec.critics, critic_widths, spec.init, layer_norm=spec.layer_norm)
         return AgentState(
             updates=jnp.int32(0),
             actor=_start(phi, spec.actor_lr, with_target=spec.gaussian is None),

@@ -13,33 +13,51 @@ from mepg.core.types import Array, Key
 Mask = tuple[Array | None, ...]  # the paper's m: an entry for each hidden layer, None where it is left alone
 
 
+class Norm(NamedTuple):
+    """Layer normalisation's own parameters."""
+
+    scale: Array  # [outputs]
+    shift: Array  # [outputs]
+
+
 class Layer(NamedTuple):
-    """z = w x + b."""
+    """z = w x + b, and what normalises it, if anything does."""
 
     w: Array  # [inputs, outputs]
     b: Array  # [outputs]
+    norm: Norm | None = None
 
 
 Mlp = tuple[Layer, ...]
 
 
-def mlp(layers: Mlp, x: Array, mask: Mask | None = None) -> Array:
+def mlp(layers: Mlp, x: Array, mask: Mask | None = None, place: str = "after") -> Array:
     """Eq. (2): z = w x + b, x = f(z) with f = ReLU; with a mask, Eq. (3): x~ = m * x.
 
-    The mask carries the factor 1/(1-p), so the bias after it is not scaled (D3).
+    The mask carries the factor 1/(1-p), so the bias after it is not scaled (D3). It acts after f, as
+    in Eq. (3), or before normalisation and f, as in DroQ.
     """
     *hidden, output = layers
     for layer, m in zip(hidden, mask or (None,) * len(hidden), strict=True):
-        x = jax.nn.relu(x @ layer.w + layer.b)
-        if m is not None:
+        z = x @ layer.w + layer.b
+        if m is not None and place == "before":
+            z = m * z
+        if layer.norm is not None:
+            z = _normalise(z) * layer.norm.scale + layer.norm.shift
+        x = jax.nn.relu(z)
+        if m is not None and place == "after":
             x = m * x
     return x @ output.w + output.b
 
 
-def q_values(theta: Mlp, obs: Array, action: Array, mask: Mask | None = None) -> Array:
+def q_values(theta: Mlp, obs: Array, action: Array, mask: Mask | None = None, place: str = "after") -> Array:
     """D_m Q(s, a; theta) of every critic, [N, B]; without a mask, of the complete networks."""
     x = jnp.concatenate([obs, action], axis=-1)  # [B, S + A]
-    return jax.vmap(mlp, in_axes=(0, None, 0))(theta, x, mask).squeeze(-1)
+    return jax.vmap(lambda layers, m: mlp(layers, x, m, place))(theta, mask).squeeze(-1)
+
+
+def _normalise(z: Array) -> Array:
+    return (z - z.mean(axis=-1, keepdims=True)) * jax.lax.rsqrt(z.var(axis=-1, keepdims=True) + 1e-5)
 
 
 def init_mlp(key: Key, widths: Sequence[int], scheme: str) -> Mlp:
@@ -49,9 +67,16 @@ def init_mlp(key: Key, widths: Sequence[int], scheme: str) -> Mlp:
     return tuple(map(init_layer, keys, widths[:-1], widths[1:]))
 
 
-def init_critics(key: Key, critics: int, widths: Sequence[int], scheme: str) -> Mlp:
+def init_critics(key: Key, critics: int, widths: Sequence[int], scheme: str, *, layer_norm: bool) -> Mlp:
     """The same network `critics` times, each with weights of its own, along axis 0."""
-    return jax.vmap(lambda k: init_mlp(k, widths, scheme))(jax.random.split(key, critics))
+
+    def init(k: Key) -> Mlp:
+        *hidden, output = init_mlp(k, widths, scheme)
+        if layer_norm:
+            hidden = [layer._replace(norm=Norm(jnp.ones_like(layer.b), jnp.zeros_like(layer.b))) for layer in hidden]
+        return (*hidden, output)
+
+    return jax.vmap(init)(jax.random.split(key, critics))
 
 
 def _uniform(key: Key, inputs: int, outputs: int) -> Layer:

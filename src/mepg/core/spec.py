@@ -31,6 +31,8 @@ class Dropout:
     masks: Literal["consistent", "independent", "online"] = "consistent"  # both sides of Bellman (D18)
     layers: Literal["last", "all"] = "last"  # which hidden layers (D1)
     rows: Literal["sample", "batch"] = "sample"  # one mask for each sample, or for the batch (D2)
+    place: Literal["after", "before"] = "after"  # the activation; before is also before layer normalisation
+    improve_on: Literal["complete", "masked"] = "complete"  # the network that the policy is improved on
 
     def __post_init__(self) -> None:
         _require(0 <= self.p < 1, "p", "in [0, 1)", self.p)
@@ -75,10 +77,13 @@ class Spec:
 
     # Critics
     critics: int = 1  # N
+    subset: int | None = None  # M: the target is the minimum of a random M of the N; None: of all
     dropout: Dropout | None = None  # None: always the complete network
     smoothing: Noise | None = None  # added to the next action: target policy smoothing
     improve_on: Literal["first", "min", "mean"] = "min"  # the policy's view of N critics
+    layer_norm: bool = False  # on the critics' hidden layers
     target_every: int = 2  # critic updates between two of the target networks' (D9)
+    updates_per_step: int = 1  # critic updates for each step in the environment
 
     # Shared
     discount: float = 0.99  # gamma
@@ -92,10 +97,12 @@ class Spec:
     warmup: int = 25_000  # steps with uniformly random actions, before the first update
 
     def __post_init__(self) -> None:
-        for name in ("actor_every", "critics", "target_every", "batch_size", "replay_size"):
+        for name in ("actor_every", "critics", "target_every", "updates_per_step", "batch_size", "replay_size"):
             _require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
         for name in ("actor_lr", "critic_lr"):
             _require(getattr(self, name) > 0, name, "above 0", getattr(self, name))
+        within = self.subset is None or 1 <= self.subset <= self.critics
+        _require(within, "subset", f"in [1, {self.critics}], the number of critics, or none", self.subset)
         _require(self.warmup >= 0, "warmup", "at least 0", self.warmup)
         _require(0 <= self.discount <= 1, "discount", "in [0, 1]", self.discount)
         _require(0 < self.target_rate <= 1, "target_rate", "in (0, 1]", self.target_rate)
@@ -116,8 +123,12 @@ class Spec:
                 self._set("dropout", None)
             elif self.dropout.layers == "all" and len(self.hidden) == 1:
                 self._set("dropout", replace(self.dropout, layers="last"))
+        if self.dropout is not None and not self.layer_norm:  # ReLU(m z) = m ReLU(z), since m >= 0
+            self._set("dropout", replace(self.dropout, place="after"))
         if self.critics == 1:
             self._set("improve_on", "min")
+        if self.subset == self.critics:
+            self._set("subset", None)
         if self.temperature is not None:
             if self.temperature.lr is None:  # a fixed alpha has nothing to aim at
                 self._set("temperature", Temperature(initial=self.temperature.initial, lr=None))

@@ -84,7 +84,9 @@ class Loop:
         self._actions.append(action)
         self._total += outcome.reward
         if self.step > spec.warmup:
-            rows = self.replay.sample(spec.batch_size, generator(config.seed, "replay", self.step))
+            rows = self.replay.sample(
+                spec.updates_per_step * spec.batch_size, generator(config.seed, "replay", self.step)
+            )
             self.state, metrics = self._update(self.state, rows, self.step)
             self._pending.append((self.step, metrics))
 
@@ -124,7 +126,7 @@ class Loop:
         if self._recent:
             report["rollout/ep_rew_mean"] = float(np.mean([e.total for e in self._recent]))
             report["rollout/ep_len_mean"] = float(np.mean([e.length for e in self._recent]))
-        report["train/n_updates"] = max(0, self.step - self.config.spec.warmup)
+        report["train/n_updates"] = max(0, self.step - self.config.spec.warmup) * self.config.spec.updates_per_step
         for name, total, weight in zip(self.metric_names, *self._sums, strict=True):
             if weight:
                 report[f"train/{name}"] = float(total / weight)
@@ -133,8 +135,8 @@ class Loop:
 
     def _drain(self) -> None:
         """Wait for the updates so far and add up their metrics, one by one: the order must not depend on when."""
-        for step, numbers in self._pending:
-            values, weights = np.asarray(numbers, np.float64)
+        updates = ((step, update) for step, several in self._pending for update in np.asarray(several, np.float64))
+        for step, (values, weights) in updates:
             if not np.isfinite(values).all():
                 index = int(np.flatnonzero(~np.isfinite(values))[0])
                 raise RunFailure(f"{self.metric_names[index]} became {values[index]} in the update of step {step}")
@@ -188,9 +190,20 @@ def _compile(config: Config, agent: Agent, env: Env, metric_names: list[str]) ->
         return agent.exploit(state, obs[None])[0]
 
     def update(state: Any, rows: Array, step: Array) -> tuple[Any, Array]:
-        state, metrics = agent.update(state, unpack(rows, env.sizes), jax.random.fold_in(k_update, step))
-        values, weights = zip(*(metrics[name] for name in metric_names), strict=True)
-        return state, jnp.stack([jnp.stack(values), jnp.stack(weights)])
+        """All updates of one step, in one dispatch; and their metrics, [updates, 2, metrics]."""
+        count = config.spec.updates_per_step
+        keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.fold_in(k_update, step), i))(jnp.arange(count))
+
+        def one(state: Any, given: tuple[Array, Array]) -> tuple[Any, Array]:
+            state, metrics = agent.update(state, unpack(given[0], env.sizes), given[1])
+            values, weights = zip(*(metrics[name] for name in metric_names), strict=True)
+            return state, jnp.stack([jnp.stack(values), jnp.stack(weights)])
+
+        rows = rows.reshape(count, -1, rows.shape[-1])
+        if count == 1:
+            state, metrics = one(state, (rows[0], keys[0]))
+            return state, metrics[None]
+        return jax.lax.scan(one, state, (rows, keys))
 
     return jax.jit(act), jax.jit(exploit), jax.jit(update, donate_argnums=0)
 
