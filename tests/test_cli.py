@@ -42,6 +42,11 @@ def finished(tmp_path_factory):
         (["me-sac", "--env", "Pendulum-v1", "--checkpoint-every", "0"], "checkpoint-every must be at least 1"),
         (["me-sac", "--env", "Pendulum-v1", "--threads", "0"], "threads must be in [1, "),
         (["me-sac", "--env", "Pendulum-v1", "--threads", "1000"], "threads must be in [1, "),
+        (["me-sac", "--env", "Pendulum-v1", "--set", "hidden=99999999999"], "hidden must be one or more widths in"),
+        (["me-sac", "--env", "Pendulum-v1", "--set", "replay_size=10000000000000"], "replay_size must be in"),
+        (["me-sac", "--env", "Pendulum-v1", "--set", "actor_every=99999999999"], "actor_every must be in"),
+        (["me-sac", "--env", "Pendulum-v1", "--set", "temperature.initial=1e300"], "temperature.initial must be in"),
+        (["me-sac", "--env", ":"], "cannot be made"),
         (["me-sac", "--env", "StubDiscrete-v0"], "continuous ones"),
         (["me-sac", "--env", "StubDictObs-v0"], "flat Box"),
         (["me-sac", "--env", "StubUnbounded-v0"], "infinite action bounds"),
@@ -66,11 +71,37 @@ def test_bad_input_is_one_line_and_writes_nothing(argv, says, capsys, tmp_path):
     assert os.listdir("full") == ["thesis.txt"]
 
 
-def test_usage_errors_of_the_parser_exit_with_2(capsys):
-    for argv in (["train", "me-sac"], ["train", "me-sac", "--env", "X", "--steps", "many"], [], ["fly"]):
-        with pytest.raises(SystemExit) as status:
-            main(argv)
-        assert status.value.code == 2
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["train", "me-sac"], "--env"),
+        (["train", "me-sac", "--env", "X", "--steps", "many"], "'many' is not a whole number"),
+        (["train", "me-sac", "--env", "X", "--steps", "1.5"], "'1.5' is not a whole number"),
+        (["train", "me-sac", "--env", "X", "--steps", "1e400"], "'1e400' is not a whole number"),
+        (["train", "me-sac", "--env", "X", "--out", ""], "a folder needs a name"),
+        ([], "COMMAND"),
+        (["fly"], "invalid choice"),
+    ],
+)
+def test_usage_errors_of_the_parser_are_one_line_and_exit_with_2(argv, says, capsys):
+    with pytest.raises(SystemExit) as status:
+        main(argv)
+    assert status.value.code == 2
+    captured = capsys.readouterr()
+    assert says in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_a_finished_run_whose_result_is_gone_is_not_overwritten(finished, tmp_path, capsys):
+    import shutil
+
+    folder = tmp_path / "copy"
+    shutil.copytree(finished, folder)
+    (folder / "result.json").unlink()
+    before = (folder / "policy.safetensors").read_bytes()
+    assert train("me-ddpg", "--env", "StubScaled-v0", "--steps", "60", "--out", str(folder), *TINY) == 2
+    assert "its result.json is gone" in capsys.readouterr().err
+    assert (folder / "policy.safetensors").read_bytes() == before
 
 
 def test_a_finished_run_says_so_and_stays_as_it_is(finished, capsys):
@@ -173,8 +204,7 @@ def test_two_processes_on_one_folder(tmp_path, capsys):
 
     folder = tmp_path / "run"
     argv = ["ddpg", "--env", "StubPlain-v0", "--steps", "30", "--out", str(folder), *TINY]
-    assert train(*argv) == 0
-    (folder / "result.json").unlink()
+    folder.mkdir()
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert train(*argv) == 2

@@ -12,7 +12,7 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mepg.errors import RunFailure, UsageError
 
@@ -34,8 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RunFailure as failure:
         print(f"mepg: {failure}", file=sys.stderr)
         return EXIT_FAILURE
-    except KeyboardInterrupt:  # before there was anything to save
-        print("mepg: interrupted", file=sys.stderr)
+    except KeyboardInterrupt:  # before there was anything to save, or for the second time
+        print("mepg: interrupted; what the last checkpoint holds is safe", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -45,8 +45,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_FAILURE
 
 
+class _Parser(argparse.ArgumentParser):
+    """argparse, with errors of one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(EXIT_USAGE, f"mepg: {message} ({self.prog} --help shows how)\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="mepg", description="Minimalist ensemble policy gradients: an ensemble for the price of one network."
     )
     from mepg import __version__
@@ -64,18 +71,18 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("algorithm", metavar="ALGO", help="a name from `mepg list`")
     train.add_argument("--env", required=True, metavar="ID", help="a Gymnasium id, or module:id")
     train.add_argument("--steps", type=_count, default=1_000_000, metavar="N", help="environment steps (1000000)")
-    train.add_argument("--seed", type=int, default=0, metavar="S", help="everything random follows from it (0)")
-    train.add_argument("--out", type=Path, metavar="DIR", help="the run's folder (a name of its own under runs/)")
+    train.add_argument("--seed", type=_count, default=0, metavar="S", help="everything random follows from it (0)")
+    train.add_argument("--out", type=_folder, metavar="DIR", help="the run's folder (a name of its own under runs/)")
     train.add_argument("--eval-every", type=_count, default=5_000, metavar="N", help="steps (5000)")
-    train.add_argument("--eval-episodes", type=int, default=10, metavar="N", help="episodes of an evaluation (10)")
+    train.add_argument("--eval-episodes", type=_count, default=10, metavar="N", help="episodes of an evaluation (10)")
     train.add_argument("--checkpoint-every", type=_count, default=5_000, metavar="N", help="steps (5000)")
-    train.add_argument("--threads", type=int, default=1, metavar="N", help="cores to compute on (1)")
+    train.add_argument("--threads", type=_count, default=1, metavar="N", help="cores to compute on (1)")
     _add_set(train)
 
     evaluate = add("eval", _eval, "play a run's policy without exploration")
     evaluate.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
-    evaluate.add_argument("--episodes", type=int, default=10, metavar="N", help="how many episodes (10)")
-    evaluate.add_argument("--seed", type=int, default=0, metavar="S", help="which episodes (0)")
+    evaluate.add_argument("--episodes", type=_count, default=10, metavar="N", help="how many episodes (10)")
+    evaluate.add_argument("--seed", type=_count, default=0, metavar="S", help="which episodes (0)")
 
     add("list", _list, "the algorithms, and the paper's environments")
 
@@ -101,12 +108,22 @@ def _add_set(parser: argparse.ArgumentParser) -> None:
 def _count(text: str) -> int:
     """A whole number; 1_000_000 and 1e6 are welcome."""
     try:
-        return int(text.replace("_", ""))
-    except ValueError:
         number = float(text)
-        if number != int(number):
-            raise ValueError from None
-        return int(number)
+        return int(text.replace("_", "")) if text.replace("_", "").lstrip("-").isdecimal() else _whole(number)
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+
+
+def _whole(number: float) -> int:
+    if number != int(number):
+        raise ValueError
+    return int(number)
+
+
+def _folder(text: str) -> Path:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("a folder needs a name")
+    return Path(text)
 
 
 def _train(arguments: argparse.Namespace) -> int:
@@ -135,9 +152,8 @@ def _train(arguments: argparse.Namespace) -> int:
         with Display(session, quiet=arguments.json) as display, _signals_to(session.stop):
             for record in session:
                 display.show(record)
-        if session.stopped_by is not None:
+        if session.result is None:
             return _say_stopped(arguments, session, path)
-        assert session.result is not None
         if not session.folder.curve_file.exists():
             title = f"{config.algorithm} on {config.env}, seed {config.seed}"
             draw_learning_curve(session.folder.curve_file, title, read_evaluations(session.folder.evaluations_file))
@@ -169,8 +185,8 @@ def _ending(path: Path, session: Session, already_finished: bool) -> str:
     lines = [
         f"{'Already finished' if already_finished else 'Finished'}: {result['steps']:,} steps "
         f"in {result['seconds'] / 60:.1f} minutes",
-        f"  return   {result['final_return']:,.1f} at the end, {result['best_return']:,.1f} at best, "
-        f"{result['mean_of_five_best']:,.1f} over the five best evaluations",
+        f"  return   {result['final_return']:,.1f} at the end, {result['best_return']:,.1f} at best,",
+        f"           {result['mean_of_five_best']:,.1f} over the five best evaluations",
         f"  curve    {folder.curve_file}",
         f"  run      {path}",
         f"  next     {_program()} eval {path}",

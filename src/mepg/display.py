@@ -8,12 +8,18 @@ from typing import Self
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from mepg.run.loop import Record
 from mepg.run.session import Session
 
 REFRESH = 0.25  # seconds
+
+
+def _text(template: str) -> TextColumn:
+    """A part of the line that stays whole; only the bar gives way where the terminal is narrow."""
+    return TextColumn(template, table_column=Column(no_wrap=True))
 
 
 class Display:
@@ -26,15 +32,16 @@ class Display:
         self._quiet = quiet
         self._live = self._console.is_terminal and not quiet and session.result is None
         self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[speed]}"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[evaluation]}"),
+            _text("{task.description}"),
+            BarColumn(bar_width=None, table_column=Column(ratio=1)),
+            _text("{task.completed:,.0f}/{task.total:,.0f}"),
+            _text("{task.fields[speed]}"),
+            TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
+            _text("{task.fields[evaluation]}"),
             console=self._console,
             disable=not self._live,
             speed_estimate_period=30,
+            expand=True,
         )
         self._then = 0.0
 
@@ -67,7 +74,7 @@ class Display:
         if record.evaluation is not None:
             mean = float(np.mean([episode.total for episode in record.evaluation]))
             if self._live:
-                self._progress.update(self._task, evaluation=f"return {mean:,.1f} at {record.step:,}")
+                self._progress.update(self._task, evaluation=f"return {mean:,.1f}")
             else:
                 average = (record.step - self._first) / (now - self._began)
                 self._console.print(f"step {record.step:>9,}   return {mean:10,.1f}   {average:,.0f} steps/s")

@@ -112,7 +112,7 @@ class Box(gymnasium.Env):
                     raise RuntimeError("the simulator is gone")
                 case "huge reward":
                     reward = 1e30
-        return obs, reward, False, self.steps >= 50, {}
+        return obs, reward, False, self.steps >= 50 and self.fault != "no end", {}
 
 
 for name, kwargs in {
@@ -129,6 +129,7 @@ for name, kwargs in {
     "WrongShape": {"fault": "wrong shape", "at": 30},
     "Raises": {"fault": "exception", "at": 30},
     "HugeReward": {"fault": "huge reward", "at": 30},
+    "Endless": {"fault": "no end"},
 }.items():
     if f"Stub{name}-v0" not in gymnasium.registry:
         gymnasium.register(f"Stub{name}-v0", entry_point=Box, kwargs=kwargs)

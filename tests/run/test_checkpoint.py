@@ -73,6 +73,21 @@ def test_going_on_from_the_older_one_replaces_the_newer(saved):
     assert leaves_equal(load(folder, 37).state, load(folder, 37).state)
 
 
+def test_damaged_ones_ahead_do_not_push_out_what_is_saved_now(saved):
+    """Both kept checkpoints are damaged, the run begins anew: what it saves on the way must stay."""
+    _, folder = saved
+    for step in (30, 40):
+        (folder / "checkpoints" / f"{step:09d}.json").write_text("")
+    again = make_loop(steps=50, replay_size=16)
+    checkpoints = Checkpoints(folder)
+    for step in (5, 8):
+        go(again, step)
+        checkpoints.save(again.snapshot(), again.replay, seconds=1.5)
+        assert checkpoints.steps()[0] == step
+        assert load(folder, step).step == step
+    assert checkpoints.steps() == [8, 5]
+
+
 def test_a_checkpoint_interval_longer_than_the_ring(tmp_path):
     loop = make_loop(steps=50, replay_size=7)
     checkpoints = Checkpoints(tmp_path)

@@ -45,7 +45,7 @@ def test_a_seed_gives_the_same_episode_whatever_came_before(env_id):
     [
         ("StubDiscrete-v0", "Discrete actions; continuous ones"),
         ("StubIntegerBox-v0", "float vector"),
-        ("StubUnbounded-v0", "infinite action bounds; wrap it in gymnasium.wrappers.RescaleAction"),
+        ("StubUnbounded-v0", "infinite action bounds; give it finite ones"),
         ("StubDictObs-v0", "Dict observations; a flat Box is needed"),
         ("StubImageObs-v0", "of shape (8, 8); a flat Box is needed"),
         ("HoperBulletEnv-v0", "did you mean 'HopperBulletEnv-v0'"),
@@ -54,6 +54,8 @@ def test_a_seed_gives_the_same_episode_whatever_came_before(env_id):
         ("CartPole-v1", "Discrete actions"),
         ("", "Malformed environment ID"),
         ("a/b/c", "environment"),
+        (":", "cannot be made"),
+        ("tests.run.broken:Foo-v0", "RuntimeError: not today"),
     ],
 )
 def test_environments_that_cannot_be_used(env_id, says):

@@ -1,9 +1,11 @@
 """The loop with a stub agent and a stub environment: what happens when."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mepg.errors import RunFailure
 from mepg.run.keys import episode_seed, generator
 from tests.conftest import leaves_equal
 from tests.run.stubs import CountingEnv, make_loop, stub_agent
@@ -108,18 +110,34 @@ def test_snapshot_and_restore(stop):
     np.testing.assert_array_equal(whole.replay.read(14, 30), second.replay.read(14, 30))
 
 
-def test_an_environment_that_does_not_repeat_itself_is_noticed():
+@pytest.mark.parametrize("what", ["obs", "reward"])
+def test_an_environment_that_does_not_repeat_itself_is_noticed(what):
     class Drifting(CountingEnv):
         def step(self, action):
             outcome = super().step(action)
-            return outcome._replace(obs=outcome.obs + len(self.seeds))
+            return outcome._replace(**{what: getattr(outcome, what) + len(self.seeds)})
 
-    env = Drifting(50)
-    loop = make_loop(steps=30, env=env)
+    loop = make_loop(steps=30, env=Drifting(50))
     for record in loop:
         if record.step == 12:
             break
     assert not loop.restore(loop.snapshot())
+
+
+def test_an_episode_longer_than_the_ring_is_rebuilt():
+    loop = make_loop(steps=40, replay_size=8, env=CountingEnv(100))
+    for record in loop:
+        if record.step == 30:
+            break
+    assert loop.restore(loop.snapshot())
+
+
+def test_a_policy_that_is_no_longer_finite_is_not_sent_to_the_environment():
+    env = CountingEnv(7)
+    agent = stub_agent()._replace(explore=lambda state, obs, key: jnp.full((len(obs), 1), jnp.nan))
+    with pytest.raises(RunFailure, match=r"step 6: the policy's action became \[nan\]"):
+        list(make_loop(env=env, agent=agent))
+    assert np.isfinite(env.taken).all()
 
 
 def test_keys_are_derived():

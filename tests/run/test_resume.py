@@ -2,11 +2,12 @@
 
 import random
 import signal
+import time
 
 import pytest
 
 from mepg.run.files import read_arrays
-from tests.run.processes import assert_same_run, checkpoints, command, kill_after_progress, run
+from tests.run.processes import assert_same_run, checkpoints, command, kill_after_progress, run, start
 
 
 @pytest.mark.parametrize(
@@ -48,6 +49,23 @@ def test_signals_save_and_leave_with_a_word(number, tmp_path):
     assert f"resumed at step {saved:,}" in again.stdout
     assert run(command("me-ddpg", "HopperBulletEnv-v0", tmp_path / "whole", steps=1200)).returncode == 0
     assert_same_run(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_a_second_signal_ends_an_evaluation_that_never_does(tmp_path):
+    settings = ["--eval-every", "160"]
+    argv = command("me-ddpg", "tests.run.stubs:StubEndless-v0", tmp_path / "a", steps=1200, extra=settings)
+    process = start(argv)
+    while process.poll() is None and not checkpoints(tmp_path / "a"):
+        time.sleep(0.01)
+    time.sleep(2)  # it is in the evaluation of step 160 by now
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "what the last checkpoint holds is safe" in err
+    assert "Traceback" not in err
 
 
 def test_damaged_checkpoint_falls_back_to_the_one_before(tmp_path):

@@ -19,7 +19,7 @@ class Noise:
     clip: float | None = None
 
     def __post_init__(self) -> None:
-        _require(self.std >= 0, "std", "at least 0", self.std)
+        _require(0 <= self.std <= 1e6, "std", "in [0, 1e6]", self.std)
         _require(self.clip is None or self.clip > 0, "clip", "above 0, or none", self.clip)
 
 
@@ -48,9 +48,11 @@ class Temperature:
     every: int | None = None  # critic updates between two of alpha's; None: with the policy (D7)
 
     def __post_init__(self) -> None:
-        _require(self.initial > 0, "initial", "above 0", self.initial)
-        _require(self.lr is None or self.lr > 0, "lr", "above 0, or none", self.lr)
-        _require(self.every is None or self.every >= 1, "every", "at least 1, or none", self.every)
+        _require(1e-30 <= self.initial <= 1e30, "initial", "in [1e-30, 1e30]", self.initial)
+        _require(self.lr is None or 0 < self.lr <= 1, "lr", "in (0, 1], or none", self.lr)
+        entropy = self.target_entropy
+        _require(entropy is None or abs(entropy) <= 1e6, "target_entropy", "in [-1e6, 1e6], or none", entropy)
+        _require(self.every is None or 1 <= self.every <= 10**9, "every", "in [1, 10^9], or none", self.every)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +64,7 @@ class Gaussian:
 
     def __post_init__(self) -> None:
         low, high = self.log_std
-        _require(low < high, "log_std", "LOW,HIGH with LOW < HIGH", self.log_std)
+        _require(-80 <= low < high <= 80, "log_std", "LOW,HIGH with -80 <= LOW < HIGH <= 80", self.log_std)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,17 +99,17 @@ class Spec:
     warmup: int = 25_000  # steps with uniformly random actions, before the first update
 
     def __post_init__(self) -> None:
-        for name in ("actor_every", "critics", "target_every", "updates_per_step", "batch_size", "replay_size"):
-            _require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
+        for name, most in _LARGEST.items():
+            _require(1 <= getattr(self, name) <= most, name, f"in [1, {most}]", getattr(self, name))
         for name in ("actor_lr", "critic_lr"):
-            _require(getattr(self, name) > 0, name, "above 0", getattr(self, name))
+            _require(0 < getattr(self, name) <= 1, name, "in (0, 1]", getattr(self, name))
+        widths = len(self.hidden) > 0 and all(1 <= width <= 65_536 for width in self.hidden)
+        _require(widths, "hidden", "one or more widths in [1, 65536]", self.hidden)
         within = self.subset is None or 1 <= self.subset <= self.critics
         _require(within, "subset", f"in [1, {self.critics}], the number of critics, or none", self.subset)
-        _require(self.warmup >= 0, "warmup", "at least 0", self.warmup)
+        _require(0 <= self.warmup <= 10**12, "warmup", "in [0, 10^12]", self.warmup)
         _require(0 <= self.discount <= 1, "discount", "in [0, 1]", self.discount)
         _require(0 < self.target_rate <= 1, "target_rate", "in (0, 1]", self.target_rate)
-        positive = len(self.hidden) > 0 and min(self.hidden) >= 1
-        _require(positive, "hidden", "one or more positive widths", self.hidden)
         if self.temperature is not None and self.gaussian is None:
             raise ValueError("temperature needs a stochastic policy: a deterministic one has no entropy; set gaussian")
         self._make_canonical()
@@ -137,6 +139,17 @@ class Spec:
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
+
+
+# Beyond these a value is a slip of the keyboard, and would end in an error of the machine's.
+_LARGEST = {
+    "actor_every": 10**9,
+    "critics": 1_000,
+    "target_every": 10**9,
+    "updates_per_step": 10_000,
+    "batch_size": 10**6,
+    "replay_size": 10**9,
+}
 
 
 def _require(holds: bool, field: str, what: str, value: object) -> None:

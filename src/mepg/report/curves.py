@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 
+from mepg.run.files import write_whole
 from mepg.run.loop import Evaluations
 
 matplotlib.use("Agg")  # a file, never a window
@@ -34,5 +36,7 @@ def draw_learning_curve(path: Path, title: str, evaluations: Evaluations) -> Non
     axes.set_xlim(left=0)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#dddddd", lw=0.6)
-    figure.savefig(path, dpi=150)
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=150, format="png")
     plt.close(figure)
+    write_whole(path, picture.getvalue())

@@ -78,7 +78,7 @@ class Checkpoints:
             "replay": [list(piece) for piece in self._pieces],
         }
         write_json(self._path(snapshot.step, "json"), {"content": content, "sha256": _digest(content)})
-        self._prune()
+        self._prune(snapshot.step)
 
     def steps(self) -> list[int]:
         """The steps at which there are checkpoints, the newest first."""
@@ -142,15 +142,21 @@ class Checkpoints:
     def _path(self, step: int, suffix: str) -> Path:
         return self.folder / f"{step:09d}.{suffix}"
 
-    def _prune(self) -> None:
-        """Remove what no kept checkpoint needs. The manifest goes first: without it nothing else counts."""
-        for step in self.steps()[KEPT:]:
-            self._path(step, "json").unlink(missing_ok=True)
-            self._path(step, "safetensors").unlink(missing_ok=True)
+    def _prune(self, step: int) -> None:
+        """Remove what the checkpoint just written, at `step`, and the one before it do not need.
+
+        One with a higher step is damaged, or the run would have gone on from it. The manifest goes first:
+        without it nothing else counts.
+        """
+        newer = [known for known in self.steps() if known > step]
+        older = [known for known in self.steps() if known <= step][KEPT:]
+        for known in newer + older:
+            self._path(known, "json").unlink(missing_ok=True)
+            self._path(known, "safetensors").unlink(missing_ok=True)
         needed = set()
-        for step in self.steps():
+        for known in self.steps():
             try:
-                needed |= {Piece(*piece).name for piece in self._manifest(step)["replay"]}
+                needed |= {Piece(*piece).name for piece in self._manifest(known)["replay"]}
             except (Damaged, TypeError):
                 continue
         for path in [*self.replay_folder.iterdir(), *self.folder.glob(".*")]:  # and what a process died over

@@ -50,7 +50,7 @@ class Env:
             self._env = _make(env_id)
             self.sizes = _check_spaces(self._env, env_id)
             # PyBullet's first reset differs from all later ones: burn it.
-            _call("reset", self._env.reset, seed=0)
+            _call("reset", self._env.reset, 2, seed=0)
         self._low = np.asarray(self._env.action_space.low)  # type: ignore[attr-defined]
         self._high = np.asarray(self._env.action_space.high)  # type: ignore[attr-defined]
         # Halved first: high - low may overflow where either does not.
@@ -63,12 +63,15 @@ class Env:
         return {"low": self._low.tolist(), "high": self._high.tolist()}
 
     def reset(self, seed: int) -> Vector:
-        obs, _ = _call("reset", self._env.reset, seed=seed)
+        obs, _ = _call("reset", self._env.reset, 2, seed=seed)
         return self._checked(obs)
 
     def step(self, action: Vector) -> Outcome:
-        obs, reward, terminated, truncated, _ = _call("step", self._env.step, self.scale(action))
-        reward = float(reward)
+        obs, reward, terminated, truncated, _ = _call("step", self._env.step, 5, self.scale(action))
+        try:
+            reward = float(reward)
+        except (TypeError, ValueError):
+            raise RunFailure(f"{self.id} returned {reward!r} as a reward") from None
         if not np.isfinite(reward):
             raise RunFailure(f"{self.id} returned a reward of {reward}")
         return Outcome(self._checked(obs), reward, not terminated, bool(terminated or truncated))
@@ -83,7 +86,10 @@ class Env:
         self._env.close()
 
     def _checked(self, obs: Any) -> Vector:
-        vector = np.asarray(obs, np.float32)
+        try:
+            vector = np.asarray(obs, np.float32)
+        except (TypeError, ValueError):
+            raise RunFailure(f"{self.id} returned a {type(obs).__name__} as an observation, not numbers") from None
         if vector.shape != (self.sizes.obs,):
             raise RunFailure(f"{self.id} returned an observation of shape {vector.shape}, not ({self.sizes.obs},)")
         if not np.isfinite(vector).all():
@@ -92,11 +98,19 @@ class Env:
         return vector
 
 
-def _call(what: str, function: Any, *args: Any, **kwargs: Any) -> Any:
+def _call(what: str, function: Any, length: int, *args: Any, **kwargs: Any) -> Any:
+    """Call the environment; whatever goes wrong in there is one line here."""
     try:
-        return function(*args, **kwargs)
+        result = function(*args, **kwargs)
     except Exception as error:
-        raise RunFailure(f"the environment's {what} raised {type(error).__name__}: {error}") from error
+        raise RunFailure(f"the environment's {what} raised {_one_line(error)}") from error
+    if not isinstance(result, tuple) or len(result) != length:
+        raise RunFailure(f"the environment's {what} must return {length} values, not {type(result).__name__}")
+    return result
+
+
+def _one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _make(env_id: str) -> gymnasium.Env[Any, Any]:
@@ -113,12 +127,15 @@ def _make(env_id: str) -> gymnasium.Env[Any, Any]:
             "environment", env_id, gymnasium.registry, hint=" (mepg list names some; module:id imports a module first)"
         ) from None
     except ModuleNotFoundError as error:
-        package = (error.name or env_id).partition(".")[0]
+        missing = error.name or getattr(error.__cause__, "name", None) or env_id.partition(":")[0]
+        package = missing.partition(".")[0]
         raise UsageError(
             f"{env_id} needs the package {package!r}, which is not installed: pip install {package}"
         ) from None
-    except (gymnasium.error.Error, ImportError) as error:
+    except gymnasium.error.Error as error:
         raise UsageError(f"environment {env_id!r} cannot be made: {' '.join(str(error).split())}") from None
+    except Exception as error:  # the code of the environment, or of the module that registers it
+        raise UsageError(f"environment {env_id!r} cannot be made: {_one_line(error)}") from None
 
 
 def _check_spaces(env: gymnasium.Env[Any, Any], env_id: str) -> Sizes:
@@ -130,14 +147,19 @@ def _check_spaces(env: gymnasium.Env[Any, Any], env_id: str) -> Sizes:
             f"{env_id} has actions of shape {actions.shape} and type {actions.dtype}; a float vector is needed"
         )
     if not (np.isfinite(actions.low).all() and np.isfinite(actions.high).all()):
-        raise UsageError(f"{env_id} has infinite action bounds; wrap it in gymnasium.wrappers.RescaleAction")
-    if not isinstance(observations, gymnasium.spaces.Box) or len(observations.shape) != 1:
+        raise UsageError(
+            f"{env_id} has infinite action bounds; give it finite ones with gymnasium.wrappers.TransformAction"
+        )
+    if not (actions.low < actions.high).all() or actions.shape[0] == 0:
+        raise UsageError(f"{env_id} has an action that cannot vary: {actions}")
+    flat = isinstance(observations, gymnasium.spaces.Box) and len(observations.shape) == 1 and observations.shape[0]
+    if not flat:
         shape = f" of shape {observations.shape}" if isinstance(observations, gymnasium.spaces.Box) else ""
         raise UsageError(
             f"{env_id} has {_kind(observations)} observations{shape}; a flat Box is needed: "
             "wrap it in gymnasium.wrappers.FlattenObservation"
         )
-    return Sizes(obs=observations.shape[0], action=actions.shape[0])
+    return Sizes(obs=int(flat), action=actions.shape[0])
 
 
 def _kind(space: gymnasium.Space[Any]) -> str:

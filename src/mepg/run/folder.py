@@ -141,8 +141,8 @@ class MetricsFile:
         kept = []
         if upto and path.exists():
             # Rows after the checkpoint, the last of which may be cut short, will come again.
-            with path.open(newline="") as old:
-                kept = [row for row in csv.reader(old) if len(row) == len(columns) and row[0].isdigit()]
+            with path.open(newline="", encoding="ascii", errors="replace") as old:
+                kept = [row for row in csv.reader(old) if len(row) == len(columns) and row[0].isdecimal()]
             kept = [row for row in kept if int(row[0]) <= upto]
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")

@@ -99,7 +99,11 @@ class Loop:
         if self.step <= self.config.spec.warmup:
             rng = generator(self.config.seed, "warmup", self.step)
             return rng.uniform(-1, 1, self.env.sizes.action).astype(np.float32)
-        return np.asarray(self._act(self.state, self._obs, self.step))
+        action = np.asarray(self._act(self.state, self._obs, self.step))
+        if not np.isfinite(action).all():
+            self._drain()  # says which quantity went wrong first, if one did
+            raise RunFailure(f"the policy's action became {action}")
+        return action
 
     def _begin_episode(self) -> None:
         self._obs = self.env.reset(episode_seed(self.config.seed, "train", self._episode))
@@ -162,16 +166,21 @@ class Loop:
         self.evaluations, self._sums = dict(snapshot.evaluations), snapshot.sums.copy()
         self._pending.clear()
         self._begin_episode()
+        seen = []
         for action in snapshot.actions:
             outcome = self.env.step(action)
             self._obs = outcome.obs
             self._total += outcome.reward
             self._actions.append(action)
+            seen.append([outcome.reward, *outcome.obs])
             if outcome.over:
                 break
-        last = self.replay.read(self.replay.count - 1, self.replay.count)[0, -self.env.sizes.obs :]
-        same = len(self._actions) == len(snapshot.actions) and (
-            len(self._actions) == 0 or np.array_equal(self._obs, last)
+        known = min(len(seen), len(self.replay))  # an episode may be longer than the ring
+        rows = self.replay.read(self.replay.count - known, self.replay.count)
+        s, a = self.env.sizes
+        remembered = np.delete(rows[:, s + a :], 1, axis=1)  # reward and s', without alive
+        same = len(seen) == len(snapshot.actions) and np.array_equal(
+            np.array(seen, np.float32).reshape(len(seen), 1 + s)[len(seen) - known :], remembered
         )
         if not same:
             self._episode += 1

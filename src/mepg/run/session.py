@@ -50,12 +50,16 @@ class Session:
 
     def _prepare(self) -> None:
         env, eval_env = (self._open.enter_context(contextlib.closing(Env(self.config.env))) for _ in range(2))
-        agent = self.config.build(env.sizes)
-        self._open.enter_context(self.folder.claim(self.config))
-        self._note_changed_versions()
-        self.replay = Replay(self.config.spec.replay_size, env.sizes)
-        self.loop = Loop(self.config, agent, env, eval_env, self.replay)
+        try:
+            self.replay = Replay(self.config.spec.replay_size, env.sizes)
+            self.loop = Loop(self.config, self.config.build(env.sizes), env, eval_env, self.replay)
+        except MemoryError as error:
+            raise UsageError(f"this run does not fit into memory: {error}") from None
         self.checkpoints = Checkpoints(self.folder.path)
+        if self.folder.policy_file.exists() and not self.checkpoints.replay_folder.exists():
+            raise UsageError(f"{self.folder.path} holds a finished run, but its {self.folder.result_file.name} is gone")
+        self._open.enter_context(self.folder.claim(self.config))  # the first thing that is written
+        self._note_changed_versions()
         self._began = time.monotonic()
         self._resume()
         self.started_at = self.loop.step
@@ -89,7 +93,9 @@ class Session:
         self._finish()
 
     def stop(self, number: int, _: types.FrameType | None = None) -> None:
-        """A signal handler: save after the step under way, and end."""
+        """A signal handler: save after the step under way, and end. A second signal ends at once."""
+        if self.stopped_by is not None:
+            raise KeyboardInterrupt
         self.stopped_by = signal.Signals(number).name
 
     def _keep(self, record: Record) -> None:
@@ -116,10 +122,12 @@ class Session:
         self._tensorboard.flush()
         self._metrics.sync()  # a checkpoint promises that what came before it is kept
         self.checkpoints.save(self.loop.snapshot(), self.replay, self._seconds())
+        self._saved_at = self.loop.step
 
     def _resume(self) -> None:
         """Go back to the newest checkpoint that is whole."""
         self._earlier = 0.0
+        self._saved_at = 0
         steps = self.checkpoints.steps()
         for step in steps:
             try:
@@ -133,6 +141,7 @@ class Session:
                     "so this run is not bit for bit what it would have been"
                 )
             self.notes.append(f"resumed at step {step:,}")
+            self._saved_at = step
             return
         if steps:
             self.replay.count = 0
@@ -145,7 +154,7 @@ class Session:
             self.notes.append(f"versions have changed since this run began ({', '.join(changed)}): bits may differ")
 
     def _finish(self) -> None:
-        if self.checkpoints.steps()[:1] != [self.loop.step]:
+        if self._saved_at != self.loop.step:
             self._save()
         save_policy(self.folder, self.config, self.loop.env, self.loop.state)
         write_evaluations(self.folder.evaluations_file, self.loop.evaluations)
