@@ -186,7 +186,7 @@ def _ending(path: Path, session: Session, already_finished: bool) -> str:
         f"{'Already finished' if already_finished else 'Finished'}: {result['steps']:,} steps "
         f"in {result['seconds'] / 60:.1f} minutes",
         f"  return   {result['final_return']:,.1f} at the end, {result['best_return']:,.1f} at best,",
-        f"           {result['mean_of_five_best']:,.1f} over the five best evaluations",
+        f"           {result['mean_of_five_best']:,.1f} over the {min(5, result['evaluations'])} best evaluations",
         f"  curve    {folder.curve_file}",
         f"  run      {path}",
         f"  next     {_program()} eval {path}",
