@@ -209,3 +209,32 @@ def test_two_processes_on_one_folder(tmp_path, capsys):
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert train(*argv) == 2
     assert "another process is training there" in capsys.readouterr().err
+
+
+def tensorboard_tags(folder):
+    """The tags in a run's event file: records of a length, its checksum, an event and its checksum."""
+    import struct
+
+    from tensorboardX.proto.event_pb2 import Event
+
+    (path,) = folder.glob("events.out.*")
+    content, at, tags = path.read_bytes(), 0, set()
+    while at < len(content):
+        (length,) = struct.unpack_from("<Q", content, at)
+        tags |= {value.tag for value in Event.FromString(content[at + 12 : at + 12 + length]).summary.value}
+        at += 12 + length + 4
+    return tags
+
+
+def test_metrics_and_tensorboard_have_the_names_that_sb3_users_know(tmp_path):
+    import csv
+
+    folder = tmp_path / "run"
+    assert train("me-sac", "--env", "StubPlain-v0", "--steps", "1000", "--out", str(folder), *TINY) == 0
+    train_names = {"actor_loss", "critic_loss", "ent_coef", "ent_coef_loss", "entropy", "q", "n_updates"}
+    names = {"rollout/ep_rew_mean", "rollout/ep_len_mean", "time/fps"} | {f"train/{name}" for name in train_names}
+    assert tensorboard_tags(folder) == names | {"eval/mean_reward", "eval/mean_ep_length"}
+    (row,) = csv.DictReader((folder / "metrics.csv").read_text().splitlines())
+    assert row.keys() == names | {"time/total_timesteps"}
+    assert all(float(value) == float(value) for value in row.values())
+    assert (row["time/total_timesteps"], row["train/n_updates"]) == ("1000", "980")

@@ -68,7 +68,7 @@ def test_policy_gradient_by_hand():
     spec = Spec(hidden=(1,))
     theta = (Layer(jnp.array([[[0.0], [1.0]]]), jnp.array([[1.0]])), Layer(jnp.array([[[3.0]]]), jnp.array([[-2.0]])))
     phi = (Layer(jnp.zeros((1, 1)), jnp.zeros(1)), Layer(jnp.zeros((1, 1)), jnp.array([0.5])))
-    gradient = jax.grad(lambda f: policy_loss(f, theta, 0.0, jnp.ones((4, 1)), jax.random.key(0), spec)[0])(phi)
+    gradient = jax.grad(lambda f: policy_loss(f, theta, None, 0.0, jnp.ones((4, 1)), jax.random.key(0), spec)[0])(phi)
     assert gradient[1].b[0] == pytest.approx(-3 * (1 - np.tanh(0.5) ** 2), rel=1e-5)
 
 
@@ -77,7 +77,7 @@ def test_which_critics_the_policy_sees(improve_on, expected):
     spec = Spec(hidden=(1,), critics=2, improve_on=improve_on)
     theta = (Layer(jnp.zeros((2, 2, 1)), jnp.zeros((2, 1))), Layer(jnp.zeros((2, 1, 1)), jnp.array([[7.0], [4.0]])))
     phi = (Layer(jnp.zeros((1, 1)), jnp.zeros(1)), Layer(jnp.zeros((1, 1)), jnp.zeros(1)))
-    loss, _ = policy_loss(phi, theta, 0.0, jnp.ones((3, 1)), jax.random.key(0), spec)
+    loss, _ = policy_loss(phi, theta, None, 0.0, jnp.ones((3, 1)), jax.random.key(0), spec)
     assert loss == expected
 
 

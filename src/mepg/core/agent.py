@@ -20,6 +20,7 @@ import optax
 from mepg.core import policies
 from mepg.core.bellman import critic_loss
 from mepg.core.improvement import policy_loss, temperature_loss
+from mepg.core.masks import draw_masks
 from mepg.core.nets import init_critics, init_mlp
 from mepg.core.spec import Spec
 from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metric, Metrics, Params, Sizes, Trainable
@@ -50,13 +51,13 @@ def build(spec: Spec, sizes: Sizes) -> Agent:
         return policies.mode(spec, state.actor.params, obs)
 
     def update(state: AgentState, batch: Batch, key: Key) -> tuple[AgentState, Metrics]:
-        k_critic, k_policy = jax.random.split(key)
+        k_critic, k_policy, k_mask = jax.random.split(key, 3)
         updates = state.updates + 1  # D6: what is due at every d-th update is due at multiples of d
         critic, metrics = evaluate_policy(state, batch, k_critic)
         state = state._replace(updates=updates, critic=critic)
 
         def improve() -> tuple[Trainable, Trainable | None, Metrics]:
-            return improve_policy(state, batch, k_policy)
+            return improve_policy(state, batch, k_policy, k_mask)
 
         def leave() -> tuple[Trainable, Trainable | None, Metrics]:
             unknown = jax.tree.map(lambda number: jnp.zeros(number.shape), jax.eval_shape(improve)[2])
@@ -89,10 +90,14 @@ def build(spec: Spec, sizes: Sizes) -> Agent:
         )
         return _descend(state.critic, gradient, spec.critic_lr), _metrics(metrics)
 
-    def improve_policy(state: AgentState, batch: Batch, key: Key) -> tuple[Trainable, Trainable | None, Metrics]:
+    def improve_policy(
+        state: AgentState, batch: Batch, key: Key, k_mask: Key
+    ) -> tuple[Trainable, Trainable | None, Metrics]:
         alpha = _alpha(spec, state)
+        masked = spec.dropout is not None and spec.dropout.improve_on == "masked"
+        mask, _ = draw_masks(spec, len(batch.reward), k_mask) if masked else (None, None)
         (loss, log_prob), gradient = jax.value_and_grad(policy_loss, has_aux=True)(
-            state.actor.params, state.critic.params, alpha, batch.obs, key, spec
+            state.actor.params, state.critic.params, mask, alpha, batch.obs, key, spec
         )
         metrics = {"actor_loss": loss}
         if spec.gaussian is not None:

@@ -20,18 +20,17 @@ def critic_loss(
     With alpha > 0, Eq. (7): the next value is D_m Q(s', a'; theta') - alpha log pi(a' | s').
     Without dropout, the Bellman update of DDPG, TD3, SAC and REDQ.
     """
-    k_mask, k_action, k_smoothing = jax.random.split(key, 3)
+    k_mask, k_action, k_smoothing, k_subset = jax.random.split(key, 4)
     m, m_target = draw_masks(spec, len(batch.reward), k_mask)  # the same one, unless an ablation says otherwise
     if spec.subset is not None:  # REDQ: only these target critics are asked, each with its own mask
-        chosen = jax.random.choice(jax.random.fold_in(key, 3), spec.critics, (spec.subset,), replace=False)
+        chosen = jax.random.choice(k_subset, spec.critics, (spec.subset,), replace=False)
         theta_target, m_target = jax.tree.map(lambda leaf: leaf[chosen], (theta_target, m_target))
-    place = "after" if spec.dropout is None else spec.dropout.place
 
     next_action, log_prob = policies.sample(spec, phi_next, batch.next_obs, k_action)  # a' ~ pi(s')
     next_action = policies.jitter(spec.smoothing, next_action, k_smoothing)
-    next_q = q_values(theta_target, batch.next_obs, next_action, m_target, place).min(axis=0)  # [B]
+    next_q = q_values(theta_target, batch.next_obs, next_action, m_target, spec.mask_place).min(axis=0)  # [B]
     y = batch.reward + spec.discount * batch.alive * (next_q - alpha * log_prob)
 
-    q = q_values(theta, batch.obs, batch.action, m, place)  # [N, B]
+    q = q_values(theta, batch.obs, batch.action, m, spec.mask_place)  # [N, B]
     loss = 0.5 * jnp.square(q - y).mean(axis=1).sum()
     return loss, {"critic_loss": loss, "q": q.mean()}

@@ -114,6 +114,11 @@ class Spec:
             raise ValueError("temperature needs a stochastic policy: a deterministic one has no entropy; set gaussian")
         self._make_canonical()
 
+    @property
+    def mask_place(self) -> Literal["after", "before"]:
+        """Where a mask acts, if there is one."""
+        return "after" if self.dropout is None else self.dropout.place
+
     def _make_canonical(self) -> None:
         """Give every meaning one spelling, so that `==` compares meanings."""
         for name in ("exploration", "smoothing"):
