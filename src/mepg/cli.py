@@ -34,8 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RunFailure as failure:
         print(f"mepg: {failure}", file=sys.stderr)
         return EXIT_FAILURE
-    except KeyboardInterrupt:  # before there was anything to save, or for the second time
-        print("mepg: interrupted; what the last checkpoint holds is safe", file=sys.stderr)
+    except KeyboardInterrupt:
+        print("mepg: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -127,6 +127,11 @@ def _folder(text: str) -> Path:
 
 
 def _train(arguments: argparse.Namespace) -> int:
+    with _signals_to(_end_at_once):  # until there is something to save
+        return _train_or_resume(arguments)
+
+
+def _train_or_resume(arguments: argparse.Namespace) -> int:
     from mepg.run.threads import limit_threads
 
     limit_threads(arguments.threads)
@@ -149,7 +154,11 @@ def _train(arguments: argparse.Namespace) -> int:
     path = arguments.out or Path("runs") / config.folder_name(arguments.set)
     with Session(config, path, arguments.checkpoint_every) as session:
         already_finished = session.result is not None
-        with Display(session, quiet=arguments.json) as display, _signals_to(session.stop):
+
+        def stop(number: int, _: types.FrameType | None) -> None:
+            _end_at_once(number) if session.stopped_by is not None else session.stop(number)
+
+        with Display(session, quiet=arguments.json) as display, _signals_to(stop):
             for record in session:
                 display.show(record)
         if session.result is None:
@@ -170,6 +179,13 @@ def _signals_to(handler: Callable[[int, types.FrameType | None], None]) -> Itera
     finally:
         for number, before in previous.items():
             signal.signal(number, before)
+
+
+def _end_at_once(number: int, _: types.FrameType | None = None) -> None:
+    """Leave without a word from anyone else: files are whole or absent, and an orderly exit may crash in JAX."""
+    show_cursor = b"\x1b[?25h\n" if os.isatty(2) else b""
+    os.write(2, show_cursor + b"mepg: interrupted; what the last checkpoint holds is safe\n")
+    os._exit(128 + number)
 
 
 def _say_stopped(arguments: argparse.Namespace, session: Session, path: Path) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -92,10 +91,8 @@ class Session:
                 return
         self._finish()
 
-    def stop(self, number: int, _: types.FrameType | None = None) -> None:
-        """A signal handler: save after the step under way, and end. A second signal ends at once."""
-        if self.stopped_by is not None:
-            raise KeyboardInterrupt
+    def stop(self, number: int) -> None:
+        """Save after the step under way, and end: for a signal's handler."""
         self.stopped_by = signal.Signals(number).name
 
     def _keep(self, record: Record) -> None:
