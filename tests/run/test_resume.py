@@ -22,7 +22,7 @@ def test_kill_9_at_random_moments(algorithm, env, settings, tmp_path):
     rng = random.Random(f"{algorithm}{env}")
     kills = 0
     for _ in range(3):
-        status, _, err = kill_after_progress(argv, tmp_path / "killed", delay=rng.uniform(0, 0.4))
+        status, _, err = kill_after_progress(argv, tmp_path / "killed", delay=rng.uniform(0, 0.25))
         kills += status == -signal.SIGKILL
         assert status in (0, -signal.SIGKILL), err
     last = run(argv)
@@ -52,12 +52,12 @@ def test_signals_save_and_leave_with_a_word(number, tmp_path):
 
 
 def test_a_second_signal_ends_an_evaluation_that_never_does(tmp_path):
-    settings = ["--eval-every", "160"]
-    argv = command("me-ddpg", "tests.run.stubs:StubEndless-v0", tmp_path / "a", steps=1200, extra=settings)
+    early = ["--checkpoint-every", "50", "--eval-every", "100"]  # both within the warm-up, so nothing compiles long
+    argv = command("me-ddpg", "tests.run.stubs:StubEndless-v0", tmp_path / "a", steps=1200, extra=early)
     process = start(argv)
     while process.poll() is None and not checkpoints(tmp_path / "a"):
         time.sleep(0.01)
-    time.sleep(2)  # it is in the evaluation of step 160 by now
+    time.sleep(2)  # it is in the evaluation of step 100 by now
     process.send_signal(signal.SIGINT)
     time.sleep(0.5)
     assert process.poll() is None
