@@ -200,19 +200,17 @@ def _compile(config: Config, agent: Agent, env: Env, metric_names: list[str]) ->
 
     def update(state: Any, rows: Array, step: Array) -> tuple[Any, Array]:
         """All updates of one step, in one dispatch; and their metrics, [updates, 2, metrics]."""
-        count = config.spec.updates_per_step
-        keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.fold_in(k_update, step), i))(jnp.arange(count))
+        count, key = config.spec.updates_per_step, jax.random.fold_in(k_update, step)
 
         def one(state: Any, given: tuple[Array, Array]) -> tuple[Any, Array]:
             state, metrics = agent.update(state, unpack(given[0], env.sizes), given[1])
             values, weights = zip(*(metrics[name] for name in metric_names), strict=True)
             return state, jnp.stack([jnp.stack(values), jnp.stack(weights)])
 
-        rows = rows.reshape(count, -1, rows.shape[-1])
         if count == 1:
-            state, metrics = one(state, (rows[0], keys[0]))
+            state, metrics = one(state, (rows, key))
             return state, metrics[None]
-        return jax.lax.scan(one, state, (rows, keys))
+        return jax.lax.scan(one, state, (rows.reshape(count, -1, rows.shape[-1]), jax.random.split(key, count)))
 
     return jax.jit(act), jax.jit(exploit), jax.jit(update, donate_argnums=0)
 
