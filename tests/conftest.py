@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 # Most of the time would go into compiling the same programs again, here and in the processes that tests start.
@@ -31,7 +32,12 @@ def make_batch(size: int = 16, sizes: Sizes = SIZES, seed: int = 0) -> Batch:
         reward=draw(size),
         alive=(rng.random(size) < 0.9).astype(np.float32),
         next_obs=draw(size, sizes.obs),
+        number=rng.integers(10**6, size=size).astype(np.int32),
     )
+
+
+# Half of the tests' time would go into optimising programs that run a few times.
+jit_quickly = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def leaves_equal(a, b) -> bool:

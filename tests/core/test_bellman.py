@@ -1,6 +1,7 @@
 """The defining test, the closed forms, and numbers worked out by hand."""
 
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -13,20 +14,24 @@ from mepg.core.bellman import critic_loss
 from mepg.core.nets import Layer, Norm, mlp, q_values
 from mepg.core.spec import Dropout, Gaussian, Noise, Spec, Temperature
 from mepg.core.types import Batch
-from tests.conftest import SIZES, make_batch
+from tests.conftest import SIZES, jit_quickly, make_batch
 
 KEY = jax.random.key(0)
 
 
 def networks(spec, seed=0):
-    state = build(spec, SIZES).init(jax.random.key(seed))
+    state = jit_quickly(build(spec, SIZES).init)(jax.random.key(seed))
     return state.critic.params, state.actor.params
+
+
+def pi(spec, phi):
+    return partial(policies.sample, spec, phi)
 
 
 def still(phi, spec, batch):
     """A batch in which nothing moves: s' = s, a = pi(s), r = 0, and no end."""
     action = policies.mode(spec, phi, batch.obs)
-    return Batch(batch.obs, action, jnp.zeros(len(action)), jnp.ones(len(action)), batch.obs)
+    return Batch(batch.obs, action, jnp.zeros(len(action)), jnp.ones(len(action)), batch.obs, batch.number)
 
 
 @pytest.mark.parametrize("p", [0.05, 0.1, 0.5, 0.9, 0.95])
@@ -36,11 +41,11 @@ def test_defining(p, layers, rows, batch):
     """theta = theta', s = s', a = a', r = 0, gamma = 1: the two sides are one sub-network, so nothing is left."""
     spec = Spec(discount=1, hidden=(64, 64), dropout=Dropout(p=p, layers=layers, rows=rows))
     theta, phi = networks(spec)
-    loss, _ = critic_loss(theta, theta, phi, 0.0, still(phi, spec, batch), jax.random.key(1), spec)
+    loss, _ = critic_loss(theta, theta, pi(spec, phi), 0.0, still(phi, spec, batch), jax.random.key(1), spec)
     assert loss == 0
     for masks in ("independent", "online"):
         other = replace(spec, dropout=Dropout(p=p, layers=layers, rows=rows, masks=masks))
-        loss, _ = critic_loss(theta, theta, phi, 0.0, still(phi, other, batch), jax.random.key(1), other)
+        loss, _ = critic_loss(theta, theta, pi(spec, phi), 0.0, still(phi, other, batch), jax.random.key(1), other)
         assert loss > 0
 
 
@@ -63,7 +68,7 @@ def test_expected_loss_is_the_closed_form(masks, p):
     theta_target, _ = networks(spec, seed=1)
     keys = jax.random.split(jax.random.key(2), 20_000)
     losses = np.asarray(
-        jax.jit(jax.vmap(lambda k: critic_loss(theta, theta_target, phi, 0.0, batch, k, spec)[0]))(keys)
+        jax.jit(jax.vmap(lambda k: critic_loss(theta, theta_target, pi(spec, phi), 0.0, batch, k, spec)[0]))(keys)
     )
 
     next_action = policies.mode(spec, phi, batch.next_obs)
@@ -104,7 +109,7 @@ def hand_made():
         Layer(w=jnp.array([[[1.0], [1.0]]]), b=jnp.array([[-1.0]])),
     )
     phi = (Layer(jnp.zeros((1, 2)), jnp.zeros(2)), Layer(jnp.zeros((2, 1)), jnp.zeros(1)))
-    batch = Batch(*(jnp.array(x, jnp.float32) for x in ([[1]], [[1]], [1], [1], [[2]])))
+    batch = Batch(*(jnp.array(x, jnp.float32) for x in ([[1]], [[1]], [1], [1], [[2]], [0])))
     return spec, theta, theta_target, phi, batch
 
 
@@ -117,7 +122,7 @@ def test_by_hand(monkeypatch):
     mask = (jnp.array([[[2.0, 0.0]]]),)
     monkeypatch.setattr(bellman, "draw_masks", lambda *_: (mask, mask))
     (loss, metrics), gradient = jax.value_and_grad(critic_loss, has_aux=True)(
-        theta, theta_target, phi, 0.0, batch, jax.random.key(0), spec
+        theta, theta_target, pi(spec, phi), 0.0, batch, jax.random.key(0), spec
     )
     assert loss == metrics["critic_loss"] == 105.125
     assert metrics["q"] == 17
@@ -132,7 +137,9 @@ def test_by_hand_without_a_mask_with_an_end():
     """Q = 2*4 + 2 + 1 = 11; the end leaves y = r = 1: loss 50."""
     spec, theta, theta_target, phi, batch = hand_made()
     batch = batch._replace(alive=jnp.zeros(1))
-    loss, _ = critic_loss(theta, theta_target, phi, 0.0, batch, jax.random.key(0), replace(spec, dropout=None))
+    loss, _ = critic_loss(
+        theta, theta_target, pi(spec, phi), 0.0, batch, jax.random.key(0), replace(spec, dropout=None)
+    )
     assert loss == 50
 
 
@@ -143,7 +150,7 @@ def test_minimum_of_two_targets_and_a_loss_for_each_critic():
     twice = (twice[0], Layer(w=twice[1].w, b=jnp.array([[-1.0], [4.0]])))
     both = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), theta)
     spec = replace(spec, dropout=None, critics=2)
-    loss, _ = critic_loss(both, twice, phi, 0.0, batch, jax.random.key(0), spec)
+    loss, _ = critic_loss(both, twice, pi(spec, phi), 0.0, batch, jax.random.key(0), spec)
     y = 1 + 0.5 * (2 + 3 - 1)
     assert loss == 2 * 0.5 * (11 - y) ** 2
 
@@ -157,7 +164,7 @@ def test_subset_minimum_by_hand():
     zero, phi = networks(spec)
     zero = jax.tree.map(jnp.zeros_like, zero)
     target = (zero[0], zero[1]._replace(b=jnp.array([[0.0], [1.0], [2.0], [3.0]])))
-    loss = jax.jit(jax.vmap(lambda k: critic_loss(zero, target, phi, 0.0, batch, k, spec)[0]))
+    loss = jax.jit(jax.vmap(lambda k: critic_loss(zero, target, pi(spec, phi), 0.0, batch, k, spec)[0]))
     minimum = np.sqrt(loss(jax.random.split(jax.random.key(0), 6000)) / 2)  # each of 4 critics loses y^2 / 2
     values, counts = np.unique(np.round(minimum, 4), return_counts=True)
     np.testing.assert_array_equal(values, [0, 1, 2])
@@ -176,7 +183,7 @@ def test_a_chosen_critic_keeps_its_own_mask(monkeypatch):
     mask = (jnp.array([[[1.0, 0.0]], [[0.0, 1.0]]]),)  # the other critic's mask would make either worth 0
     monkeypatch.setattr(bellman, "draw_masks", lambda *_: (mask, mask))
     zero = jax.tree.map(jnp.zeros_like, theta)
-    losses = {float(critic_loss(zero, theta, phi, 0.0, batch, k, spec)[0]) for k in jax.random.split(KEY, 20)}
+    losses = {float(critic_loss(zero, theta, pi(spec, phi), 0.0, batch, k, spec)[0]) for k in jax.random.split(KEY, 20)}
     assert losses == {1.0, 100.0}  # two critics, each y^2 / 2 with y = 1 or 10
 
 
@@ -203,7 +210,9 @@ def test_entropy_term_is_inside_the_discount(batch):
 
     def y(alpha):  # the loss is a square with its minimum where Q = y; two shifts of r find it
         def loss(shift):
-            return critic_loss(theta, theta, phi, alpha, batch._replace(reward=batch.reward + shift), key, spec)[0]
+            return critic_loss(
+                theta, theta, pi(spec, phi), alpha, batch._replace(reward=batch.reward + shift), key, spec
+            )[0]
 
         return jax.jacobian(loss)(jnp.zeros(len(q))) * len(q) + q
 
@@ -215,7 +224,7 @@ def test_smoothing_moves_the_next_action_within_its_clip(batch, monkeypatch):
     theta, phi = networks(spec)
     seen = []
     monkeypatch.setattr(bellman, "q_values", lambda *args: (seen.append(args[2]), q_values(*args))[1])
-    critic_loss(theta, theta, phi, 0.0, batch, jax.random.key(0), spec)
+    critic_loss(theta, theta, pi(spec, phi), 0.0, batch, jax.random.key(0), spec)
     moved = np.abs(seen[0] - policies.mode(spec, phi, batch.next_obs))
     assert moved.max() == pytest.approx(0.25, abs=1e-6)
     assert np.abs(seen[0]).max() <= 1

@@ -59,7 +59,7 @@ def q(state, obs, action):
 
 def transitions(obs, action, reward, alive, next_obs):
     fill = lambda x: jnp.broadcast_to(jnp.asarray(x, jnp.float32), (B,))  # noqa: E731
-    return Batch(fill(obs)[:, None], action, fill(reward), fill(alive), fill(next_obs)[:, None])
+    return Batch(fill(obs)[:, None], action, fill(reward), fill(alive), fill(next_obs)[:, None], fill(0))
 
 
 @pytest.mark.parametrize("name", MAIN)

@@ -49,7 +49,7 @@ def stub_agent(seen=None):
 
     return Agent(
         init=lambda key: {"updates": jnp.float32(0), "last": jnp.float32(0)},
-        explore=lambda state, obs, key: jnp.full((len(obs), 1), 0.5),
+        explore=lambda state, memory, obs, key: (jnp.full((len(obs), 1), 0.5), memory),
         exploit=lambda state, obs: jnp.full((len(obs), 1), -0.5),
         update=update,
     )

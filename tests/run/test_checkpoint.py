@@ -34,7 +34,7 @@ def saved(tmp_path):
 
 def load(folder, step, replay_size=16):
     loop = make_loop(steps=50, replay_size=replay_size)
-    snapshot, seconds = Checkpoints(folder).load(step, loop.state, loop.replay)
+    snapshot, seconds = Checkpoints(folder).load(step, loop.state, loop.memory, loop.replay)
     assert seconds == 1.5
     assert loop.restore(snapshot)
     return loop
@@ -63,14 +63,14 @@ def test_going_on_from_the_older_one_replaces_the_newer(saved):
     loop, folder = saved
     checkpoints = Checkpoints(folder)
     again = make_loop(steps=50, replay_size=16)
-    snapshot, _ = checkpoints.load(30, again.state, again.replay)
+    snapshot, _ = checkpoints.load(30, again.state, again.memory, again.replay)
     again.restore(snapshot)
     go(again, 37)  # where a signal might stop it
     checkpoints.save(again.snapshot(), again.replay, seconds=1.5)
     go(again, 40)
     checkpoints.save(again.snapshot(), again.replay, seconds=1.5)
     assert leaves_equal(load(folder, 40).state, loop.state)
-    assert leaves_equal(load(folder, 37).state, load(folder, 37).state)
+    assert load(folder, 37).step == 37
 
 
 def test_damaged_ones_ahead_do_not_push_out_what_is_saved_now(saved):
@@ -127,9 +127,9 @@ def test_damage_is_noticed(saved, victim, damage):
 def test_a_checkpoint_of_another_algorithm_is_refused(saved):
     _, folder = saved
     with pytest.raises(Damaged, match=r"agent\.other is missing"):
-        Checkpoints(folder).load(40, {"other": jax.numpy.zeros(1)}, Replay(16, SIZES))
+        Checkpoints(folder).load(40, {"other": jax.numpy.zeros(1)}, (), Replay(16, SIZES))
     with pytest.raises(Damaged, match=r"not float32\[2\]"):
-        Checkpoints(folder).load(40, {"updates": jax.numpy.zeros(2)}, Replay(16, SIZES))
+        Checkpoints(folder).load(40, {"updates": jax.numpy.zeros(2)}, (), Replay(16, SIZES))
 
 
 def test_nothing_that_is_not_finite_is_saved(saved):

@@ -15,7 +15,7 @@ def filled(capacity, count):
 
 
 def test_rows_come_back_as_they_went_in():
-    batch = unpack(filled(10, 4).read(0, 4), SIZES)
+    batch = unpack(filled(10, 4).read(0, 4), np.arange(4), SIZES)
     np.testing.assert_array_equal(batch.obs[3], [3, 3])
     np.testing.assert_allclose(batch.action[3], [0.03])
     assert batch.reward[3] == 3
@@ -26,17 +26,20 @@ def test_rows_come_back_as_they_went_in():
 def test_the_ring_forgets_the_oldest():
     replay = filled(10, 25)
     assert (len(replay), replay.oldest, replay.count) == (10, 15, 25)
-    np.testing.assert_array_equal(unpack(replay.read(15, 25), SIZES).reward, range(15, 25))
+    np.testing.assert_array_equal(replay.read(15, 25)[:, 3], range(15, 25))
     with pytest.raises(AssertionError):
         replay.read(14, 25)
 
 
 def test_samples_are_uniform_over_what_is_there():
-    rewards = unpack(filled(10, 25).sample(100_000, np.random.default_rng(0)), SIZES).reward
-    values, counts = np.unique(rewards, return_counts=True)
-    np.testing.assert_array_equal(values, range(15, 25))
-    assert np.abs(counts / 10_000 - 1).max() < 0.05
-    assert set(unpack(filled(10, 3).sample(1000, np.random.default_rng(0)), SIZES).reward) == {0, 1, 2}
+    for capacity, count in [(10, 25), (10, 10), (10, 3), (10, 30)]:
+        rows, numbers = filled(capacity, count).sample(100_000, np.random.default_rng(0))
+        batch = unpack(rows, numbers, SIZES)
+        values, counts = np.unique(batch.reward, return_counts=True)
+        there = range(max(0, count - capacity), count)
+        np.testing.assert_array_equal(values, there)
+        assert np.abs(counts * len(there) / 100_000 - 1).max() < 0.05
+        np.testing.assert_array_equal(batch.number, batch.reward)  # here the reward is the number of the row
 
 
 @pytest.mark.parametrize("pieces", [[(15, 25)], [(15, 18), (18, 25)], [(0, 12), (12, 25)], [(9, 20), (20, 25)]])

@@ -11,6 +11,7 @@ With each transition (s, a, r, s') that is stored, the outer loop (`run.loop`) s
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -21,43 +22,70 @@ from mepg.core import policies
 from mepg.core.bellman import critic_loss
 from mepg.core.improvement import policy_loss, temperature_loss
 from mepg.core.masks import draw_masks
-from mepg.core.nets import init_critics, init_mlp
+from mepg.core.nets import Mask, Mlp, init_mlp, init_several
 from mepg.core.spec import Spec
-from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metric, Metrics, Params, Sizes, Trainable
+from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metric, Metrics, Params, Sizes, Trainable, Weights
 
 
-def build(spec: Spec, sizes: Sizes) -> Agent:
+class Actors(NamedTuple):
+    """How actions are chosen and improved. Where there are several actors, theta tells which to follow."""
+
+    init: Callable[[Key], Mlp]  # -> phi
+    sample: Callable[[Mlp, Mlp, Array, Key], tuple[Array, Array]]  # phi, theta, s -> a, log pi(a | s)
+    mode: Callable[[Mlp, Mlp, Array], Array]  # phi, theta, s -> a
+    loss: Callable[[Mlp, Mlp, Mask | None, Array | float, Array, Key, Array | float], tuple[Array, Array]]
+
+
+def one_actor(spec: Spec, sizes: Sizes) -> Actors:
+    """The usual case."""
+    widths = (sizes.obs, *spec.hidden, policies.head_width(spec, sizes))
+    return Actors(
+        init=lambda key: init_mlp(key, widths, spec.init),
+        sample=lambda phi, _, obs, key: policies.sample(spec, phi, obs, key),
+        mode=lambda phi, _, obs: policies.mode(spec, phi, obs),
+        loss=lambda phi, theta, mask, alpha, obs, key, weight: policy_loss(
+            phi, theta, mask, alpha, obs, key, spec, weight
+        ),
+    )
+
+
+def build(spec: Spec, sizes: Sizes, make_actors: Callable[[Any, Sizes], Actors] = one_actor) -> Agent:
     """The agent that `spec` describes, for observations and actions of these sizes."""
-    actor_widths = (sizes.obs, *spec.hidden, policies.head_width(spec, sizes))
+    actors = make_actors(spec, sizes)
     critic_widths = (sizes.obs + sizes.action, *spec.hidden, 1)
 
     def init(key: Key) -> AgentState:
         k_actor, k_critic = jax.random.split(key)
-        phi = init_mlp(k_actor, actor_widths, spec.init)
-        theta = init_critics(k_critic, spec.critics, critic_widths, spec.init, layer_norm=spec.layer_norm)
+        phi = actors.init(k_actor)
+        theta = init_several(k_critic, spec.critics, critic_widths, spec.init, layer_norm=spec.layer_norm)
         return AgentState(
             updates=jnp.int32(0),
-            actor=_start(phi, spec.actor_lr, with_target=spec.gaussian is None),
-            critic=_start(theta, spec.critic_lr, with_target=True),
+            actor=start(phi, spec.actor_lr, with_target=spec.gaussian is None),
+            critic=start(theta, spec.critic_lr, with_target=True),
             temperature=_start_temperature(spec),
         )
 
-    def explore(state: AgentState, obs: Array, key: Key) -> Array:
+    def explore(state: AgentState, memory: Any, obs: Array, key: Key) -> tuple[Array, Any]:
         k_sample, k_noise = jax.random.split(key)
-        action, _ = policies.sample(spec, state.actor.params, obs, k_sample)
-        return policies.jitter(spec.exploration, action, k_noise)
+        action, _ = actors.sample(state.actor.params, state.critic.params, obs, k_sample)
+        return policies.jitter(spec.exploration, action, k_noise), memory
 
     def exploit(state: AgentState, obs: Array) -> Array:
-        return policies.mode(spec, state.actor.params, obs)
+        return actors.mode(state.actor.params, state.critic.params, obs)
 
-    def update(state: AgentState, batch: Batch, key: Key) -> tuple[AgentState, Metrics]:
+    def update(
+        state: AgentState,
+        batch: Batch,
+        key: Key,
+        weights: Weights = Weights(),  # noqa: B008
+    ) -> tuple[AgentState, Metrics]:
         k_critic, k_policy, k_mask = jax.random.split(key, 3)
         updates = state.updates + 1  # D6: what is due at every d-th update is due at multiples of d
-        critic, metrics = evaluate_policy(state, batch, k_critic)
+        critic, metrics = evaluate_policy(state, batch, k_critic, weights.critic)
         state = state._replace(updates=updates, critic=critic)
 
         def improve() -> tuple[Trainable, Trainable | None, Metrics]:
-            return improve_policy(state, batch, k_policy, k_mask)
+            return improve_policy(state, batch, k_policy, k_mask, weights.policy)
 
         def leave() -> tuple[Trainable, Trainable | None, Metrics]:
             unknown = jax.tree.map(lambda number: jnp.zeros(number.shape), jax.eval_shape(improve)[2])
@@ -68,13 +96,13 @@ def build(spec: Spec, sizes: Sizes) -> Agent:
             temperature = _every(
                 spec.temperature.every,
                 updates,
-                lambda: adjust_temperature(state, batch, k_policy),
+                lambda: adjust_temperature(state, batch, k_policy, weights.policy),
                 lambda: state.temperature,
             )
         theta_target, phi_target = _every(
             spec.target_every,
             updates,
-            lambda: (_follow(critic, spec.target_rate), _follow(actor, spec.target_rate)),
+            lambda: (follow(critic, spec.target_rate), follow(actor, spec.target_rate)),
             lambda: (critic.target, actor.target),
         )
         state = AgentState(
@@ -82,22 +110,29 @@ def build(spec: Spec, sizes: Sizes) -> Agent:
         )
         return state, metrics | policy_metrics
 
-    def evaluate_policy(state: AgentState, batch: Batch, key: Key) -> tuple[Trainable, Metrics]:
+    def evaluate_policy(state: AgentState, batch: Batch, key: Key, weight: Array | float) -> tuple[Trainable, Metrics]:
         theta, theta_target, _ = state.critic
         phi_next = state.actor.params if state.actor.target is None else state.actor.target
         gradient, metrics = jax.grad(critic_loss, has_aux=True)(
-            theta, theta_target, phi_next, _alpha(spec, state), batch, key, spec
+            theta,
+            theta_target,
+            partial(actors.sample, phi_next, theta_target),
+            _alpha(spec, state),
+            batch,
+            key,
+            spec,
+            weight,
         )
-        return _descend(state.critic, gradient, spec.critic_lr), _metrics(metrics)
+        return descend(state.critic, gradient, spec.critic_lr), as_metrics(metrics)
 
     def improve_policy(
-        state: AgentState, batch: Batch, key: Key, k_mask: Key
+        state: AgentState, batch: Batch, key: Key, k_mask: Key, weight: Array | float
     ) -> tuple[Trainable, Trainable | None, Metrics]:
         alpha = _alpha(spec, state)
         masked = spec.dropout is not None and spec.dropout.improve_on == "masked"
         mask, _ = draw_masks(spec, len(batch.reward), k_mask) if masked else (None, None)
-        (loss, log_prob), gradient = jax.value_and_grad(policy_loss, has_aux=True)(
-            state.actor.params, state.critic.params, mask, alpha, batch.obs, key, spec
+        (loss, log_prob), gradient = jax.value_and_grad(actors.loss, has_aux=True)(
+            state.actor.params, state.critic.params, mask, alpha, batch.obs, key, weight
         )
         metrics = {"actor_loss": loss}
         if spec.gaussian is not None:
@@ -106,14 +141,15 @@ def build(spec: Spec, sizes: Sizes) -> Agent:
             metrics["ent_coef"] = jnp.float32(alpha)
         temperature = state.temperature
         if spec.temperature is not None and spec.temperature.every is None:
-            temperature = _adjust(spec, sizes, temperature, log_prob)
+            temperature = _adjust(spec, sizes, temperature, log_prob, weight)
         if spec.temperature is not None and spec.temperature.lr is not None:
-            metrics["ent_coef_loss"] = temperature_loss(jnp.float32(alpha), log_prob, _target_entropy(spec, sizes))
-        return _descend(state.actor, gradient, spec.actor_lr), temperature, _metrics(metrics)
+            target = _target_entropy(spec, sizes)
+            metrics["ent_coef_loss"] = temperature_loss(jnp.float32(alpha), log_prob, target, weight)
+        return descend(state.actor, gradient, spec.actor_lr), temperature, as_metrics(metrics)
 
-    def adjust_temperature(state: AgentState, batch: Batch, key: Key) -> Trainable | None:
-        _, log_prob = policies.sample(spec, state.actor.params, batch.obs, key)
-        return _adjust(spec, sizes, state.temperature, log_prob)
+    def adjust_temperature(state: AgentState, batch: Batch, key: Key, weight: Array | float) -> Trainable | None:
+        _, log_prob = actors.sample(state.actor.params, state.critic.params, batch.obs, key)
+        return _adjust(spec, sizes, state.temperature, log_prob, weight)
 
     return Agent(init, explore, exploit, update)
 
@@ -127,14 +163,20 @@ class Count(NamedTuple):
 
 def count_parameters(spec: Spec, sizes: Sizes) -> Count:
     """From shapes alone; nothing is trained or even initialised."""
-    state = jax.eval_shape(build(spec, sizes).init, jax.random.key(0))
+    return count_networks(jax.eval_shape(build(spec, sizes).init, jax.random.key(0)), spec)
+
+
+def count_networks(state: AgentState, spec: Spec) -> Count:
+    """The same, of a state, which may also be that of several agents or actors, on axis 0."""
     networks = [state.actor.params, state.actor.target, state.critic.params, state.critic.target]
     as_is = sum(leaf.size for leaf in jax.tree.leaves(networks))
-    log_std_outputs = 0 if spec.gaussian is None else sizes.action * (spec.hidden[-1] + 1)
+    outputs = sum(leaf.size for leaf in jax.tree.leaves(state.actor.params[-1]))
+    log_std_outputs = 0 if spec.gaussian is None else outputs // 2
     return Count(as_paper=as_is - log_std_outputs, as_is=as_is)
 
 
-def _metrics(values: dict[str, Array]) -> Metrics:
+def as_metrics(values: dict[str, Array]) -> Metrics:
+    """Numbers that were computed, and so count."""
     return {name: Metric(value, jnp.float32(1)) for name, value in values.items()}
 
 
@@ -144,7 +186,8 @@ def _alpha(spec: Spec, state: AgentState) -> Array | float:
     return 0.0 if spec.temperature is None else spec.temperature.initial
 
 
-def _start(params: Params, lr: float, *, with_target: bool) -> Trainable:
+def start(params: Params, lr: float, *, with_target: bool) -> Trainable:
+    """Parameters that Adam is to move."""
     # A copy: the state is donated to the update, and a buffer can be given away only once.
     target = jax.tree.map(jnp.copy, params) if with_target else None
     return Trainable(params, target, optax.adam(lr).init(params))
@@ -153,10 +196,10 @@ def _start(params: Params, lr: float, *, with_target: bool) -> Trainable:
 def _start_temperature(spec: Spec) -> Trainable | None:
     if spec.temperature is None or spec.temperature.lr is None:
         return None
-    return _start(jnp.log(jnp.float32(spec.temperature.initial)), spec.temperature.lr, with_target=False)
+    return start(jnp.log(jnp.float32(spec.temperature.initial)), spec.temperature.lr, with_target=False)
 
 
-def _descend(what: Trainable, gradient: Params, lr: float) -> Trainable:
+def descend(what: Trainable, gradient: Params, lr: float) -> Trainable:
     """One step of Adam."""
     step, moments = optax.adam(lr).update(gradient, what.moments)
     return what._replace(params=optax.apply_updates(what.params, step), moments=moments)
@@ -168,15 +211,19 @@ def _target_entropy(spec: Spec, sizes: Sizes) -> float:
     return -float(sizes.action) if given is None else given
 
 
-def _adjust(spec: Spec, sizes: Sizes, temperature: Trainable | None, log_prob: Array) -> Trainable | None:
+def _adjust(
+    spec: Spec, sizes: Sizes, temperature: Trainable | None, log_prob: Array, weight: Array | float
+) -> Trainable | None:
     if temperature is None or spec.temperature is None or spec.temperature.lr is None:
         return temperature
     target = _target_entropy(spec, sizes)
-    gradient = jax.grad(lambda log_alpha: temperature_loss(jnp.exp(log_alpha), log_prob, target))(temperature.params)
-    return _descend(temperature, gradient, spec.temperature.lr)
+    gradient = jax.grad(lambda log_alpha: temperature_loss(jnp.exp(log_alpha), log_prob, target, weight))(
+        temperature.params
+    )
+    return descend(temperature, gradient, spec.temperature.lr)
 
 
-def _follow(what: Trainable, rate: float) -> Params | None:
+def follow(what: Trainable, rate: float) -> Params | None:
     """theta' <- eta theta + (1 - eta) theta'."""
     return None if what.target is None else optax.incremental_update(what.params, what.target, rate)
 

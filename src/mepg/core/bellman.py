@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
@@ -13,12 +15,19 @@ from mepg.core.types import Array, Batch, Key
 
 
 def critic_loss(
-    theta: Mlp, theta_target: Mlp, phi_next: Mlp, alpha: Array | float, batch: Batch, key: Key, spec: Spec
+    theta: Mlp,
+    theta_target: Mlp,
+    pi: Callable[[Array, Key], tuple[Array, Array]],
+    alpha: Array | float,
+    batch: Batch,
+    key: Key,
+    spec: Spec,
+    weight: Array | float = 1.0,
 ) -> tuple[Array, dict[str, Array]]:
     """Eq. (4): J(theta) = E[ 1/2 (D_m Q(s, a; theta) - (r + gamma E[D_m Q(s', a'; theta')]))^2 ].
 
     With alpha > 0, Eq. (7): the next value is D_m Q(s', a'; theta') - alpha log pi(a' | s').
-    Without dropout, the Bellman update of DDPG, TD3, SAC and REDQ.
+    Without dropout, the Bellman update of DDPG, TD3, SAC and REDQ. A `weight` for each transition is SUNRISE's.
     """
     k_mask, k_action, k_smoothing, k_subset = jax.random.split(key, 4)
     m, m_target = draw_masks(spec, len(batch.reward), k_mask)  # the same one, unless an ablation says otherwise
@@ -26,11 +35,11 @@ def critic_loss(
         chosen = jax.random.choice(k_subset, spec.critics, (spec.subset,), replace=False)
         theta_target, m_target = jax.tree.map(lambda leaf: leaf[chosen], (theta_target, m_target))
 
-    next_action, log_prob = policies.sample(spec, phi_next, batch.next_obs, k_action)  # a' ~ pi(s')
+    next_action, log_prob = pi(batch.next_obs, k_action)  # a' ~ pi(s')
     next_action = policies.jitter(spec.smoothing, next_action, k_smoothing)
     next_q = q_values(theta_target, batch.next_obs, next_action, m_target, spec.mask_place).min(axis=0)  # [B]
     y = batch.reward + spec.discount * batch.alive * (next_q - alpha * log_prob)
 
     q = q_values(theta, batch.obs, batch.action, m, spec.mask_place)  # [N, B]
-    loss = 0.5 * jnp.square(q - y).mean(axis=1).sum()
+    loss = 0.5 * (weight * jnp.square(q - y)).mean(axis=1).sum()
     return loss, {"critic_loss": loss, "q": q.mean()}

@@ -31,8 +31,14 @@ class Layer(NamedTuple):
 Mlp = tuple[Layer, ...]
 
 
-def mlp(layers: Mlp, x: Array, mask: Mask | None = None, place: str = "after") -> Array:
-    """Eq. (2): z = w x + b, x = f(z) with f = ReLU; with a mask, Eq. (3): x~ = m * x.
+def mlp(
+    layers: Mlp,
+    x: Array,
+    mask: Mask | None = None,
+    place: str = "after",
+    f: Callable[[Array], Array] = jax.nn.relu,
+) -> Array:
+    """Eq. (2): z = w x + b, x = f(z); with a mask, Eq. (3): x~ = m * x.
 
     The mask carries the factor 1/(1-p), so the bias after it is not scaled (D3). It acts after f, as
     in Eq. (3), or before normalisation and f, as in DroQ.
@@ -44,7 +50,7 @@ def mlp(layers: Mlp, x: Array, mask: Mask | None = None, place: str = "after") -
             z = m * z
         if layer.norm is not None:
             z = _normalise(z) * layer.norm.scale + layer.norm.shift
-        x = jax.nn.relu(z)
+        x = f(z)
         if m is not None and place == "after":
             x = m * x
     return x @ output.w + output.b
@@ -60,23 +66,19 @@ def _normalise(z: Array) -> Array:
     return (z - z.mean(axis=-1, keepdims=True)) * jax.lax.rsqrt(z.var(axis=-1, keepdims=True) + 1e-5)
 
 
-def init_mlp(key: Key, widths: Sequence[int], scheme: str) -> Mlp:
+def init_mlp(key: Key, widths: Sequence[int], scheme: str, *, layer_norm: bool = False) -> Mlp:
     """Layers between consecutive `widths`: (S, 256, 256, A) has two hidden layers."""
     init_layer = _INITIALISERS[scheme]
     keys = jax.random.split(key, len(widths) - 1)
-    return tuple(map(init_layer, keys, widths[:-1], widths[1:]))
+    *hidden, output = map(init_layer, keys, widths[:-1], widths[1:])
+    if layer_norm:
+        hidden = [layer._replace(norm=Norm(jnp.ones_like(layer.b), jnp.zeros_like(layer.b))) for layer in hidden]
+    return (*hidden, output)
 
 
-def init_critics(key: Key, critics: int, widths: Sequence[int], scheme: str, *, layer_norm: bool) -> Mlp:
-    """The same network `critics` times, each with weights of its own, along axis 0."""
-
-    def init(k: Key) -> Mlp:
-        *hidden, output = init_mlp(k, widths, scheme)
-        if layer_norm:
-            hidden = [layer._replace(norm=Norm(jnp.ones_like(layer.b), jnp.zeros_like(layer.b))) for layer in hidden]
-        return (*hidden, output)
-
-    return jax.vmap(init)(jax.random.split(key, critics))
+def init_several(key: Key, count: int, widths: Sequence[int], scheme: str, *, layer_norm: bool = False) -> Mlp:
+    """The same network `count` times, each with weights of its own, along axis 0."""
+    return jax.vmap(lambda k: init_mlp(k, widths, scheme, layer_norm=layer_norm))(jax.random.split(key, count))
 
 
 def _uniform(key: Key, inputs: int, outputs: int) -> Layer:

@@ -19,8 +19,8 @@ class Noise:
     clip: float | None = None
 
     def __post_init__(self) -> None:
-        _require(0 <= self.std <= 1e6, "std", "in [0, 1e6]", self.std)
-        _require(self.clip is None or self.clip > 0, "clip", "above 0, or none", self.clip)
+        require(0 <= self.std <= 1e6, "std", "in [0, 1e6]", self.std)
+        require(self.clip is None or self.clip > 0, "clip", "above 0, or none", self.clip)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class Dropout:
     improve_on: Literal["complete", "masked"] = "complete"  # the network that the policy is improved on
 
     def __post_init__(self) -> None:
-        _require(0 <= self.p < 1, "p", "in [0, 1)", self.p)
+        require(0 <= self.p < 1, "p", "in [0, 1)", self.p)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,11 +48,11 @@ class Temperature:
     every: int | None = None  # critic updates between two of alpha's; None: with the policy (D7)
 
     def __post_init__(self) -> None:
-        _require(1e-30 <= self.initial <= 1e30, "initial", "in [1e-30, 1e30]", self.initial)
-        _require(self.lr is None or 0 < self.lr <= 1, "lr", "in (0, 1], or none", self.lr)
+        require(1e-30 <= self.initial <= 1e30, "initial", "in [1e-30, 1e30]", self.initial)
+        require(self.lr is None or 0 < self.lr <= 1, "lr", "in (0, 1], or none", self.lr)
         entropy = self.target_entropy
-        _require(entropy is None or abs(entropy) <= 1e6, "target_entropy", "in [-1e6, 1e6], or none", entropy)
-        _require(self.every is None or 1 <= self.every <= 10**9, "every", "in [1, 10^9], or none", self.every)
+        require(entropy is None or abs(entropy) <= 1e6, "target_entropy", "in [-1e6, 1e6], or none", entropy)
+        require(self.every is None or 1 <= self.every <= 10**9, "every", "in [1, 10^9], or none", self.every)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ class Gaussian:
 
     def __post_init__(self) -> None:
         low, high = self.log_std
-        _require(-80 <= low < high <= 80, "log_std", "LOW,HIGH with -80 <= LOW < HIGH <= 80", self.log_std)
+        require(-80 <= low < high <= 80, "log_std", "LOW,HIGH with -80 <= LOW < HIGH <= 80", self.log_std)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,16 +100,16 @@ class Spec:
 
     def __post_init__(self) -> None:
         for name, most in _LARGEST.items():
-            _require(1 <= getattr(self, name) <= most, name, f"in [1, {most}]", getattr(self, name))
+            require(1 <= getattr(self, name) <= most, name, f"in [1, {most}]", getattr(self, name))
         for name in ("actor_lr", "critic_lr"):
-            _require(0 < getattr(self, name) <= 1, name, "in (0, 1]", getattr(self, name))
+            require(0 < getattr(self, name) <= 1, name, "in (0, 1]", getattr(self, name))
         widths = len(self.hidden) > 0 and all(1 <= width <= 65_536 for width in self.hidden)
-        _require(widths, "hidden", "one or more widths in [1, 65536]", self.hidden)
+        require(widths, "hidden", "one or more widths in [1, 65536]", self.hidden)
         within = self.subset is None or 1 <= self.subset <= self.critics
-        _require(within, "subset", f"in [1, {self.critics}], the number of critics, or none", self.subset)
-        _require(0 <= self.warmup <= 10**12, "warmup", "in [0, 10^12]", self.warmup)
-        _require(0 <= self.discount <= 1, "discount", "in [0, 1]", self.discount)
-        _require(0 < self.target_rate <= 1, "target_rate", "in (0, 1]", self.target_rate)
+        require(within, "subset", f"in [1, {self.critics}], the number of critics, or none", self.subset)
+        require(0 <= self.warmup <= 10**12, "warmup", "in [0, 10^12]", self.warmup)
+        require(0 <= self.discount <= 1, "discount", "in [0, 1]", self.discount)
+        require(0 < self.target_rate <= 1, "target_rate", "in (0, 1]", self.target_rate)
         if self.temperature is not None and self.gaussian is None:
             raise ValueError("temperature needs a stochastic policy: a deterministic one has no entropy; set gaussian")
         self._make_canonical()
@@ -157,6 +157,7 @@ _LARGEST = {
 }
 
 
-def _require(holds: bool, field: str, what: str, value: object) -> None:
+def require(holds: bool, field: str, what: str, value: object) -> None:
+    """Refuse a value of a field, with what it must be."""
     if not holds:
         raise ValueError(f"{field} must be {what}, not {value}")

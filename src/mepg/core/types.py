@@ -1,7 +1,7 @@
 """The words that the rest of the core is written in.
 
 Shapes are trailing comments in one alphabet: `B` batch, `S` observation, `A` action, `H` hidden
-units, `N` critics.
+units, `N` critics, `M` members, `K` actors.
 """
 
 from __future__ import annotations
@@ -42,13 +42,21 @@ class Batch(NamedTuple):
     reward: Array  # r   [B]
     alive: Array  # [B], 0 where s' is terminal; a time limit is not terminal (D20)
     next_obs: Array  # s'  [B, S]
+    number: Array  # [B], which transition of the run it is, counted from the first
+
+
+class Weights(NamedTuple):
+    """How much each transition counts in a loss, [B]; the loss is the mean over the batch of what is weighted."""
+
+    critic: Array | float = 1.0
+    policy: Array | float = 1.0  # and of the temperature
 
 
 class Trainable(NamedTuple):
     """Parameters and what follows them around."""
 
     params: Params  # theta, phi or log alpha
-    target: Params | None  # theta', phi'
+    target: Params  # theta', phi'; None where nothing follows
     moments: OptState  # Adam's
 
 
@@ -61,10 +69,19 @@ class AgentState(NamedTuple):
     temperature: Trainable | None  # log alpha; None: no entropy term, or a fixed one
 
 
-class Agent(NamedTuple):
-    """An algorithm bound to an environment's sizes: four pure functions."""
+def _nothing(_: Key) -> Any:
+    return ()
 
-    init: Callable[[Key], Any]
-    explore: Callable[[Any, Array, Key], Array]
-    exploit: Callable[[Any, Array], Array]
-    update: Callable[[Any, Batch, Key], tuple[Any, Metrics]]
+
+class Agent(NamedTuple):
+    """An algorithm bound to an environment's sizes: pure functions.
+
+    What exploring has to remember within an episode, such as who explores or how noise goes on, is a
+    pytree of its own that `begin` makes and `explore` hands on. Most remember nothing.
+    """
+
+    init: Callable[[Key], Any]  # -> state
+    explore: Callable[[Any, Any, Array, Key], tuple[Array, Any]]  # state, memory, s -> a, memory
+    exploit: Callable[[Any, Array], Array]  # state, s -> a
+    update: Callable[..., tuple[Any, Metrics]]  # state, batch, key -> state, metrics
+    begin: Callable[[Key], Any] = _nothing  # -> memory, at the beginning of an episode

@@ -63,7 +63,7 @@ class Checkpoints:
             self._pieces.append(piece._replace(sha256=sha256))
         self._pieces = [piece for piece in self._pieces if piece.stop > replay.oldest]
 
-        arrays = flatten(snapshot.state, "agent")
+        arrays = flatten(snapshot.state, "agent") | flatten(snapshot.memory, "memory")
         arrays |= {"actions": snapshot.actions, "sums": snapshot.sums}
         _require_finite(arrays)
         content = {
@@ -84,14 +84,14 @@ class Checkpoints:
         """The steps at which there are checkpoints, the newest first."""
         return sorted((int(path.stem) for path in self.folder.glob("*.json") if path.stem.isdigit()), reverse=True)
 
-    def load(self, step: int, template: Any, replay: Replay) -> tuple[Snapshot, float]:
+    def load(self, step: int, state: Any, memory: Any, replay: Replay) -> tuple[Snapshot, float]:
         """The snapshot taken at `step` and the seconds until then, with the replay memory put back.
 
-        `Damaged` says what is wrong.
+        The agent's state and memory give the structure, shapes and types to expect. `Damaged` says what is wrong.
         """
         content = self._manifest(step)
         try:
-            snapshot = self._snapshot(content, template)
+            snapshot = self._snapshot(content, state, memory)
             pieces = [Piece(int(start), int(stop), str(sha256)) for start, stop, sha256 in content["replay"]]
             rows, seconds = int(content["rows"]), float(content["seconds"])
         except (KeyError, TypeError, ValueError) as error:
@@ -108,7 +108,7 @@ class Checkpoints:
 
     def load_state(self, step: int, template: Any) -> Any:
         """Only the agent's state at `step`."""
-        return self._snapshot(self._manifest(step), template).state
+        return unflatten(self._arrays(self._manifest(step)), template, "agent")
 
     def drop_replay(self) -> None:
         """A finished run needs its replay memory no more."""
@@ -126,12 +126,18 @@ class Checkpoints:
             raise Damaged(f"{path.name} is of format {content.get('format')}, not {FORMAT}")
         return content
 
-    def _snapshot(self, content: dict[str, Any], template: Any) -> Snapshot:
-        step = int(content["step"])
-        arrays = read_arrays(self._path(step, "safetensors"), content["state"])
+    def _arrays(self, content: dict[str, Any]) -> Arrays:
+        try:
+            return read_arrays(self._path(int(content["step"]), "safetensors"), content["state"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise Damaged(f"a checkpoint's JSON: {error!r}") from None
+
+    def _snapshot(self, content: dict[str, Any], state: Any, memory: Any) -> Snapshot:
+        arrays = self._arrays(content)
         return Snapshot(
-            step=step,
-            state=unflatten(arrays, template, "agent"),
+            step=int(content["step"]),
+            state=unflatten(arrays, state, "agent"),
+            memory=unflatten(arrays, memory, "memory"),
             episode=int(content["episode"]),
             actions=arrays["actions"],
             recent=_episodes(content["recent"]),

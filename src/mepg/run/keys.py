@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import jax
 import numpy as np
 
-Stream = Literal["init", "act", "update", "warmup", "replay", "train", "eval"]
+Stream = Literal["init", "act", "update", "warmup", "replay", "train", "eval", "episode"]
 
 _STREAMS: dict[str, int] = {name: number for number, name in enumerate(get_args(Stream))}
 MAX_SEED = 2**32 - 1

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from mepg.core.types import Array, Batch, Sizes
 
+Numbers = npt.NDArray[np.uint32]  # [n]
 Rows = npt.NDArray[np.float32]  # [n, S + A + 1 + 1 + S]
 
 
@@ -42,9 +43,12 @@ class Replay:
         row[s + a + 2 :] = next_obs
         self.count += 1
 
-    def sample(self, size: int, rng: np.random.Generator) -> Rows:
-        """Rows drawn uniformly, with replacement."""
-        return self._rows.take(rng.integers(len(self), size=size), axis=0)
+    def sample(self, size: int, rng: np.random.Generator) -> tuple[Rows, Numbers]:
+        """Rows drawn uniformly, with replacement, and their numbers."""
+        places = rng.integers(len(self), size=size)
+        newest = self.count - 1
+        numbers = newest - (newest - places) % self.capacity
+        return self._rows.take(places, axis=0), numbers.astype(np.uint32)
 
     def read(self, start: int, stop: int) -> Rows:
         """A copy of rows number `start` to `stop`, which must still be there."""
@@ -64,7 +68,7 @@ def row_width(sizes: Sizes) -> int:
     return 2 * sizes.obs + sizes.action + 2
 
 
-def unpack(rows: Array, sizes: Sizes) -> Batch:
+def unpack(rows: Array, numbers: Array, sizes: Sizes) -> Batch:
     """The transitions in a block of rows; inside a compiled function this costs nothing."""
     s, a = sizes
     return Batch(
@@ -73,4 +77,5 @@ def unpack(rows: Array, sizes: Sizes) -> Batch:
         reward=rows[:, s + a],
         alive=rows[:, s + a + 1],
         next_obs=rows[:, s + a + 2 :],
+        number=numbers,
     )

@@ -128,7 +128,7 @@ class Session:
         steps = self.checkpoints.steps()
         for step in steps:
             try:
-                snapshot, self._earlier = self.checkpoints.load(step, self.loop.state, self.replay)
+                snapshot, self._earlier = self.checkpoints.load(step, self.loop.state, self.loop.memory, self.replay)
             except Damaged as damage:
                 self.notes.append(f"the checkpoint of step {step:,} is damaged ({damage}); trying the one before it")
                 continue

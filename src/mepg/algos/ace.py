@@ -1,0 +1,314 @@
+"""ACE: several actors and one critic that says which of them to follow (D12).
+
+`ace` is its authors' agent: all networks share an encoder, and the critic looks ahead through a learned
+model. `ace-flat` is what the paper's Table 10 counts: DDPG with five separate actors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from mepg.algos import Algorithm
+from mepg.algos.ddpg import DDPG
+from mepg.core import agent, policies
+from mepg.core.improvement import policy_loss, policy_view
+from mepg.core.nets import Layer, Mask, Mlp, init_mlp, init_several, mlp
+from mepg.core.spec import Spec, require
+from mepg.core.types import Agent, Array, Batch, Key, Metrics, Sizes, Trainable
+
+Learners = Literal["all", "chosen"]  # the actors that learn at a state; `chosen`: only the one that is followed there
+
+
+def follow_best(proposals: Array, values: Array) -> Array:
+    """Each state's proposal of the highest value: [K, B, ...], [K, B] -> [B, ...]."""
+    best = values.argmax(axis=0).reshape(1, -1, *(1,) * (proposals.ndim - 2))
+    return jnp.take_along_axis(proposals, best, axis=0)[0]
+
+
+def is_best(values: Array) -> Array:
+    """1 for the actor that is followed, 0 for the others. [K, B]"""
+    return jax.nn.one_hot(values.argmax(axis=0), len(values), axis=0)
+
+
+# ace-flat: a spec of several actors
+
+
+@dataclass(frozen=True, kw_only=True)
+class AceFlat(Spec):
+    """Any spec, with several actors."""
+
+    actors: int = 5  # K
+    learners: Learners = "all"
+
+    def __post_init__(self) -> None:
+        require(1 <= self.actors <= 100, "actors", "in [1, 100]", self.actors)
+        super().__post_init__()
+
+    def _make_canonical(self) -> None:
+        super()._make_canonical()
+        if self.actors == 1:
+            self._set("learners", "all")
+
+
+def several_actors(spec: AceFlat, sizes: Sizes) -> agent.Actors:
+    """pi(s) = argmax Q(s, a) over the actions a that the K actors propose; phi has the actors on axis 0."""
+    widths = (sizes.obs, *spec.hidden, policies.head_width(spec, sizes))
+
+    def value(theta: Mlp, obs: Array, proposals: Array) -> Array:
+        """Of the complete critics, masks or not: choosing an action is the policy's part. [K, B]"""
+        return jax.vmap(lambda action: policy_view(theta, obs, action, None, spec))(proposals)
+
+    def propose(phi: Mlp, obs: Array, key: Key) -> tuple[Array, Array]:
+        """[K, B, A], [K, B]"""
+        keys = jax.random.split(key, spec.actors)
+        return jax.vmap(lambda one, k: policies.sample(spec, one, obs, k))(phi, keys)
+
+    def sample(phi: Mlp, theta: Mlp, obs: Array, key: Key) -> tuple[Array, Array]:
+        proposals, log_prob = propose(phi, obs, key)
+        values = value(theta, obs, proposals)
+        return follow_best(proposals, values), follow_best(log_prob, values)
+
+    def mode(phi: Mlp, theta: Mlp, obs: Array) -> Array:
+        proposals = jax.vmap(lambda one: policies.mode(spec, one, obs))(phi)
+        return follow_best(proposals, value(theta, obs, proposals))
+
+    def loss(
+        phi: Mlp, theta: Mlp, mask: Mask | None, alpha: Array | float, obs: Array, key: Key, weight: Array | float
+    ) -> tuple[Array, Array]:
+        """Eq. (6) for each actor, added up."""
+        weights = jnp.broadcast_to(weight, (spec.actors, len(obs)))
+        if spec.learners == "chosen":
+            weights *= is_best(value(theta, obs, propose(phi, obs, key)[0]))
+        losses, log_prob = jax.vmap(lambda one, k, w: policy_loss(one, theta, mask, alpha, obs, k, spec, w))(
+            phi, jax.random.split(key, spec.actors), weights
+        )
+        return losses.sum(), log_prob
+
+    return agent.Actors(lambda key: init_several(key, spec.actors, widths, spec.init), sample, mode, loss)
+
+
+build_flat = partial(agent.build, make_actors=several_actors)
+
+
+def count_flat(spec: AceFlat, sizes: Sizes) -> agent.Count:
+    """Actors, critic and their targets."""
+    return agent.count_networks(jax.eval_shape(build_flat(spec, sizes).init, jax.random.key(0)), spec)
+
+
+# ace: the authors' networks, model and tree
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrnsteinUhlenbeck:
+    """Noise that goes on from step to step: x <- x - rate x dt + std sqrt(dt) N(0, 1), from 0 in every episode."""
+
+    rate: float = 0.15
+    std: float = 0.2
+    dt: float = 0.01
+
+    def __post_init__(self) -> None:
+        require(0 <= self.std <= 1e6, "std", "in [0, 1e6]", self.std)
+        require(self.dt > 0, "dt", "above 0", self.dt)
+        require(0 <= self.rate * self.dt <= 1, "rate", f"in [0, {1 / self.dt:g}], 1 / dt", self.rate)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ace:
+    """The authors' settings."""
+
+    actors: int = 5  # K
+    learners: Learners = "all"
+    depth: int = 2  # of the tree: 1 asks the critic alone
+    exploration: OrnsteinUhlenbeck | None = OrnsteinUhlenbeck()
+    layer_norm: bool = False  # on the critic's hidden layer
+
+    discount: float = 0.99  # gamma
+    target_rate: float = 0.001  # eta
+    lr: float = 1e-4  # of the one Adam that moves all networks
+    value_scale: float = 10.0  # of the critic's and the reward model's loss beside the actors'
+    hidden: tuple[int, int] = (400, 300)  # the encoder, and each network behind it
+    batch_size: int = 64
+    replay_size: int = 1_000_000
+    warmup: int = 64  # steps with uniformly random actions, before the first update
+    updates_per_step: int = 1
+
+    def __post_init__(self) -> None:
+        largest = {"actors": 100, "depth": 6, "batch_size": 10**6, "replay_size": 10**9, "updates_per_step": 10_000}
+        for name, most in largest.items():
+            require(1 <= getattr(self, name) <= most, name, f"in [1, {most}]", getattr(self, name))
+        leaves = self.actors ** (self.depth - 1)
+        require(leaves <= 10_000, "depth", "so low that the tree has at most 10,000 leaves", self.depth)
+        require(all(1 <= width <= 65_536 for width in self.hidden), "hidden", "widths in [1, 65536]", self.hidden)
+        for name in ("target_rate", "lr"):
+            require(0 < getattr(self, name) <= 1, name, "in (0, 1]", getattr(self, name))
+        require(0 < self.value_scale <= 1e6, "value_scale", "in (0, 1e6]", self.value_scale)
+        require(0 <= self.discount <= 1, "discount", "in [0, 1]", self.discount)
+        require(0 <= self.warmup <= 10**12, "warmup", "in [0, 10^12]", self.warmup)
+        if self.actors == 1:
+            object.__setattr__(self, "learners", "all")
+        if self.exploration is not None and self.exploration.std == 0:
+            object.__setattr__(self, "exploration", None)
+
+
+class Networks(NamedTuple):
+    """All of ACE's: behind the encoder, everything sees z = tanh(encoder(s)) for s."""
+
+    encoder: Layer
+    actors: Mlp  # every leaf has a leading axis K
+    critic: Mlp
+    reward: Mlp
+    transition: tuple[Layer, Layer]
+
+
+class AceState(NamedTuple):
+    """One set of networks, moved by one Adam."""
+
+    updates: Array
+    networks: Trainable
+
+
+def encode(net: Networks, obs: Array) -> Array:
+    """Z numbers for each state. [B, Z]"""
+    return jnp.tanh(obs @ net.encoder.w + net.encoder.b)
+
+
+def propose(net: Networks, z: Array) -> Array:
+    """What each actor would do. [K, B, A]"""
+    return jnp.tanh(jax.vmap(lambda layers: mlp(layers, z, f=jnp.tanh))(net.actors))
+
+
+def imagine(net: Networks, z: Array, action: Array) -> tuple[Array, Array]:
+    """The reward that is expected for an action, and where it is expected to lead: r, z'."""
+    first, second = net.transition
+    middle = z + jnp.tanh(z @ first.w + first.b)
+    z_next = middle + jnp.tanh(_join(middle, action) @ second.w + second.b)
+    return _ask(net.reward, z, action), z_next
+
+
+def tree_value(net: Networks, z: Array, action: Array, depth: int, discount: float) -> Array:
+    """Q_1(z, a) = critic(z, a);  Q_d(z, a) = r(z, a) + gamma max_i Q_{d-1}(z', pi_i(z')). [B]"""
+    if depth == 1:
+        return _ask(net.critic, z, action)
+    reward, z_next = imagine(net, z, action)
+    proposals = jax.lax.stop_gradient(propose(net, z_next))  # a value's error does not teach the actors
+    return reward + discount * tree_values(net, z_next, proposals, depth - 1, discount).max(axis=0)
+
+
+def tree_values(net: Networks, z: Array, proposals: Array, depth: int, discount: float) -> Array:
+    """Of every proposal. [K, B]"""
+    return jax.vmap(lambda action: tree_value(net, z, action, depth, discount))(proposals)
+
+
+def build(spec: Ace, sizes: Sizes) -> Agent:
+    """The authors' agent."""
+    value = partial(tree_values, depth=spec.depth, discount=spec.discount)
+
+    def init(key: Key) -> AceState:
+        net = _init_networks(spec, sizes, key)
+        return AceState(jnp.int32(0), agent.start(net, spec.lr, with_target=True))
+
+    def begin(_: Key) -> Any:
+        return () if spec.exploration is None else jnp.zeros(sizes.action)
+
+    def explore(state: AceState, memory: Any, obs: Array, key: Key) -> tuple[Array, Any]:
+        action, noise = exploit(state, obs), spec.exploration
+        if noise is None:
+            return action, memory
+        shock = noise.std * noise.dt**0.5 * jax.random.normal(key, memory.shape)
+        memory = memory - noise.rate * memory * noise.dt + shock
+        return jnp.clip(action + memory, -1.0, 1.0), memory
+
+    def exploit(state: AceState, obs: Array) -> Array:
+        net = state.networks.params
+        z = encode(net, obs)
+        proposals = propose(net, z)
+        return follow_best(proposals, value(net, z, proposals))
+
+    def update(state: AceState, batch: Batch, key: Key) -> tuple[AceState, Metrics]:  # noqa: ARG001
+        target, networks = state.networks.target, state.networks
+        z_next = encode(target, batch.next_obs)
+        next_q = value(target, z_next, propose(target, z_next)).max(axis=0)
+        y = batch.reward + spec.discount * batch.alive * next_q
+
+        gradient, metrics = jax.grad(value_loss, has_aux=True)(networks.params, batch, y)
+        networks = agent.descend(networks, gradient, spec.lr)
+        # The same Adam again: what has no gradient now, the critic and the model, still moves with its momentum.
+        loss, gradient = jax.value_and_grad(actors_loss)(networks.params, batch.obs)
+        networks = agent.descend(networks, gradient, spec.lr)
+        networks = networks._replace(target=agent.follow(networks, spec.target_rate))
+        return AceState(state.updates + 1, networks), agent.as_metrics(metrics | {"actor_loss": loss})
+
+    def value_loss(net: Networks, batch: Batch, y: Array) -> tuple[Array, dict[str, Array]]:
+        """E[ 1/2 (Q_d(s, a) - y)^2 + 1/2 (r(s, a) - r)^2 ]; the transition model learns only through Q_d."""
+        z = encode(net, batch.obs)
+        q = tree_value(net, z, batch.action, spec.depth, spec.discount)
+        reward, _ = imagine(net, z, batch.action)
+        critic_loss = 0.5 * jnp.square(q - y).mean()
+        reward_loss = 0.5 * jnp.square(reward - batch.reward).mean()
+        metrics = {"critic_loss": critic_loss, "reward_loss": reward_loss, "q": q.mean()}
+        return spec.value_scale * (critic_loss + reward_loss), metrics
+
+    def actors_loss(net: Networks, obs: Array) -> Array:
+        """-E[ Q_d(s, pi_i(s)) ], added up over the actors; it moves them and the encoder that they see through."""
+        z, fixed = encode(net, obs), jax.lax.stop_gradient(net)
+        values = value(fixed, jax.lax.stop_gradient(z), propose(net, z))  # [K, B]
+        if spec.learners == "chosen":
+            values *= is_best(values)
+        return -values.mean(axis=1).sum()
+
+    return Agent(init, explore, exploit, update, begin)
+
+
+def count_parameters(spec: Ace, sizes: Sizes) -> agent.Count:
+    """All networks, and their targets."""
+    state = jax.eval_shape(build(spec, sizes).init, jax.random.key(0))
+    count = sum(leaf.size for leaf in jax.tree.leaves((state.networks.params, state.networks.target)))
+    return agent.Count(as_paper=count, as_is=count)
+
+
+def _init_networks(spec: Ace, sizes: Sizes, key: Key) -> Networks:
+    """Orthogonal weights, zero biases; actors and critic begin near 0."""
+    k_encoder, k_actors, k_critic, k_reward, k_first, k_second = jax.random.split(key, 6)
+    code, width = spec.hidden
+    pair = (code + sizes.action, width, 1)
+    return Networks(
+        encoder=_layer(k_encoder, sizes.obs, code),
+        actors=_near_zero(init_several(k_actors, spec.actors, (code, width, sizes.action), "orthogonal")),
+        critic=_near_zero(init_mlp(k_critic, pair, "orthogonal", layer_norm=spec.layer_norm)),
+        reward=init_mlp(k_reward, pair, "orthogonal"),
+        transition=(_layer(k_first, code, code), _layer(k_second, code + sizes.action, code)),
+    )
+
+
+def _layer(key: Key, inputs: int, outputs: int) -> Layer:
+    return init_mlp(key, (inputs, outputs), "orthogonal")[0]
+
+
+def _near_zero(layers: Mlp) -> Mlp:
+    *hidden, output = layers
+    return (*hidden, output._replace(w=3e-3 * output.w))
+
+
+def _join(z: Array, action: Array) -> Array:
+    return jnp.concatenate([z, action], axis=-1)
+
+
+def _ask(layers: Mlp, z: Array, action: Array) -> Array:
+    return mlp(layers, _join(z, action), f=jnp.tanh).squeeze(-1)
+
+
+ACE_FLAT = AceFlat(**{f.name: getattr(DDPG, f.name) for f in fields(DDPG)} | {"hidden": (400, 300)})
+
+ALGORITHMS = {
+    "ace": Algorithm(
+        Ace(), "five actors, followed by the value of a tree through a learned model", None, build, count_parameters
+    ),
+    "ace-flat": Algorithm(
+        ACE_FLAT, "five separate actors and one critic, as Table 10 counts", "ddpg", build_flat, count_flat
+    ),
+}

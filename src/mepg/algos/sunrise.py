@@ -1,0 +1,155 @@
+"""SUNRISE: members that are whole SAC agents, bootstrapped, with backups that distrust what they disagree on (D13)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from mepg.algos import Algorithm
+from mepg.algos.sac import SAC
+from mepg.core import agent, policies
+from mepg.core.nets import Mlp, q_values
+from mepg.core.spec import Spec, require
+from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metrics, Sizes, Trainable, Weights
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sunrise(Spec):
+    """A spec for each member, and what makes an ensemble of them."""
+
+    members: int = 3  # M
+    bootstrap: float | None = 0.5  # the probability that a member learns from a transition; None: from all
+    backup_temperature: float | None = 20.0  # T of the backups' weights; None: all count alike
+    ucb: float | None = None  # lambda of UCB exploration; None: one member explores for an episode
+
+    def __post_init__(self) -> None:
+        require(1 <= self.members <= 100, "members", "in [1, 100]", self.members)
+        require(self.bootstrap is None or 0 < self.bootstrap <= 1, "bootstrap", "in (0, 1], or none", self.bootstrap)
+        temperature = self.backup_temperature
+        require(
+            temperature is None or 0 <= temperature <= 1e6, "backup_temperature", "in [0, 1e6], or none", temperature
+        )
+        require(self.ucb is None or 0 <= self.ucb <= 1e6, "ucb", "in [0, 1e6], or none", self.ucb)
+        super().__post_init__()
+
+    def _make_canonical(self) -> None:
+        super()._make_canonical()
+        if self.members == 1 or self.bootstrap == 1:  # bits are never all zero: the only member has each transition
+            self._set("bootstrap", None)
+        if self.members == 1:
+            self._set("ucb", None)
+        if self.backup_temperature == 0:
+            self._set("backup_temperature", None)
+
+
+class SunriseState(NamedTuple):
+    """What learning changes, and what decides who learns from what."""
+
+    members: AgentState  # every leaf but `updates` has a leading axis M
+    bootstrap: Array  # the key of the bootstrap bits
+
+
+# Members differ in all but how often they were updated: so a delay stays one decision for all of them.
+MEMBERS = AgentState(updates=None, actor=0, critic=0, temperature=0)  # type: ignore[arg-type]
+
+
+def build(spec: Sunrise, sizes: Sizes) -> Agent:
+    """M members, updated side by side on the same batch."""
+    member = agent.build(spec, sizes)
+
+    def init(key: Key) -> SunriseState:
+        k_members, k_bootstrap = jax.random.split(key)
+        members = jax.vmap(member.init, out_axes=MEMBERS)(jax.random.split(k_members, spec.members))
+        return SunriseState(members, jax.random.key_data(k_bootstrap))
+
+    def begin(key: Key) -> Any:
+        return () if spec.ucb is not None else jax.random.randint(key, (), 0, spec.members)
+
+    def explore(state: SunriseState, memory: Any, obs: Array, key: Key) -> tuple[Array, Any]:
+        if spec.ucb is None:
+            actor, critic = jax.tree.map(lambda leaf: leaf[memory], (state.members.actor, state.members.critic))
+            action, _ = member.explore(state.members._replace(actor=actor, critic=critic), (), obs, key)
+            return action, memory
+        propose = jax.vmap(member.explore, (MEMBERS, None, None, 0))
+        proposals, _ = propose(state.members, (), obs, jax.random.split(key, spec.members))
+        return most_promising(proposals, obs, state.members.critic.params, spec.ucb), memory
+
+    def exploit(state: SunriseState, obs: Array) -> Array:
+        return jax.vmap(member.exploit, (MEMBERS, None))(state.members, obs).mean(axis=0)
+
+    def update(state: SunriseState, batch: Batch, key: Key) -> tuple[SunriseState, Metrics]:
+        k_weight, k_members = jax.random.split(key)
+        trust, bits = jnp.ones(len(batch.reward)), jnp.ones((spec.members, len(batch.reward)))
+        if spec.backup_temperature is not None:
+            trust = backup_weights(state.members, batch.next_obs, k_weight, spec)
+        if spec.bootstrap is not None:
+            bits = bootstrap_bits(jax.random.wrap_key_data(state.bootstrap), batch.number, spec.bootstrap, spec.members)
+            # The authors' mean over a member's own transitions has one more in the denominator.
+            bits *= len(batch.reward) / (bits.sum(axis=1, keepdims=True) + 1)
+        members, metrics = jax.vmap(
+            lambda one, k, share: member.update(one, batch, k, Weights(critic=share * trust, policy=share)),
+            in_axes=(MEMBERS, 0, 0),
+            out_axes=(MEMBERS, 0),
+        )(state.members, jax.random.split(k_members, spec.members), bits)
+        metrics = jax.tree.map(partial(jnp.mean, axis=0), metrics)
+        return state._replace(members=members), metrics | agent.as_metrics({"backup_weight": trust.mean()})
+
+    return Agent(init, explore, exploit, update, begin)
+
+
+def bootstrap_bits(key: Key, numbers: Array, probability: float, members: int) -> Array:
+    """Which member learns from which transition: Bernoulli bits, never all zero. [M, B]
+
+    A function of the transition's number: the same whenever it is sampled, and nothing has to be stored.
+    """
+
+    def draw(number: Array) -> Array:
+        *words, lucky = jax.random.bits(jax.random.fold_in(key, number), (members + 1,))
+        bits = jnp.stack(words) < jnp.uint32(min(round(probability * 2**32), 2**32 - 1))
+        return jnp.where(bits.any(), bits, jnp.arange(members) == lucky % members)
+
+    return jax.vmap(draw, out_axes=1)(numbers).astype(jnp.float32)
+
+
+def backup_weights(members: AgentState, next_obs: Array, key: Key, spec: Sunrise) -> Array:
+    """w(s') = sigmoid(-T std) + 0.5, std over all members' target critics, each at its own member's action. [B]"""
+
+    def next_q(actor: Trainable, critic: Trainable, k: Key) -> Array:
+        phi_next = actor.params if actor.target is None else actor.target
+        action, _ = policies.sample(spec, phi_next, next_obs, k)
+        return q_values(critic.target, next_obs, action)  # [N, B]
+
+    q = jax.vmap(next_q)(members.actor, members.critic, jax.random.split(key, spec.members))  # [M, N, B]
+    assert spec.backup_temperature is not None
+    return jax.nn.sigmoid(-spec.backup_temperature * q.std(axis=(0, 1))) + 0.5
+
+
+def most_promising(proposals: Array, obs: Array, theta: Mlp, ucb: float) -> Array:
+    """argmax_a mean + lambda std of Q(s, a) over all members' critics, a among the members' proposals. [B, A]"""
+    critics = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), theta)  # [M, N, ...] -> [M N, ...]
+    q = jax.vmap(lambda action: q_values(critics, obs, action))(proposals)  # [M, M N, B]
+    best = (q.mean(axis=1) + ucb * q.std(axis=1)).argmax(axis=0)  # [B]
+    return jnp.take_along_axis(proposals, best[None, :, None], axis=0)[0]
+
+
+def count_parameters(spec: Sunrise, sizes: Sizes) -> agent.Count:
+    """Of all members."""
+    state = jax.eval_shape(build(spec, sizes).init, jax.random.key(0))
+    return agent.count_networks(state.members, spec)
+
+
+SUNRISE = Sunrise(**{f.name: getattr(SAC, f.name) for f in fields(SAC)} | {"target_every": 1})
+SUNRISE_UCB = replace(SUNRISE, members=5, ucb=1.0)
+
+ALGORITHMS = {
+    "sunrise": Algorithm(
+        SUNRISE, "three bootstrapped SAC agents, backups weighted by their agreement", "sac", build, count_parameters
+    ),
+    "sunrise-ucb": Algorithm(
+        SUNRISE_UCB, "five members, exploring where they are hopeful or unsure", "sunrise", build, count_parameters
+    ),
+}

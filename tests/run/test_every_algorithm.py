@@ -1,0 +1,51 @@
+"""Every algorithm through a whole run: train, evaluate, save, go back and on, leave a policy."""
+
+import numpy as np
+import pytest
+
+from mepg.algos import algorithms
+from mepg.run.checkpoint import Checkpoints
+from mepg.run.config import Config
+from mepg.run.envs import Env
+from mepg.run.folder import Folder
+from mepg.run.loop import Loop
+from mepg.run.policy import load_policy, save_policy
+from mepg.run.replay import Replay
+from tests.conftest import leaves_equal
+
+ENV = "InvertedPendulumBulletEnv-v0"  # its first episodes are short: several begin and end on the way
+SETTINGS = ["hidden=16,16", "batch_size=16", "warmup=30", "replay_size=60"]  # the ring wraps
+
+
+@pytest.mark.parametrize("name", algorithms())
+def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
+    """In one process, so that everything is compiled once; test_resume.py kills real ones."""
+    config = Config.make(name, SETTINGS, env=ENV, steps=100, eval_every=50, eval_episodes=2)
+    env, eval_env = Env(ENV), Env(ENV)
+    loop = Loop(config, config.build(env.sizes), env, eval_env, Replay(config.spec.replay_size, env.sizes))
+    checkpoints = Checkpoints(tmp_path)
+    for record in loop:
+        if record.step == 61:
+            checkpoints.save(loop.snapshot(), loop.replay, seconds=0.0)
+    end, rows = loop.snapshot(), loop.replay.read(40, 100)
+
+    loop.replay.count = 0
+    saved, _ = checkpoints.load(61, loop.state, loop.memory, loop.replay)
+    assert len(saved.actions) > 0, "step 61 is to be inside an episode"
+    assert 0 < saved.episode < end.episode, "episodes are to end before it and after it"
+    assert loop.restore(saved)
+    assert [record.step for record in loop] == list(range(62, 101))
+    again = loop.snapshot()
+    np.testing.assert_array_equal(loop.replay.read(40, 100), rows)
+    for part in ("state", "memory", "actions", "sums"):
+        assert leaves_equal(getattr(again, part), getattr(end, part)), part
+    assert again.evaluations == end.evaluations
+    assert list(end.evaluations) == [50, 100]
+
+    folder, obs = Folder(tmp_path), eval_env.reset(0)
+    with folder.claim(config):
+        save_policy(folder, config, env, loop.state)
+    action = load_policy(folder, eval_env).act(obs)
+    np.testing.assert_allclose(action, config.build(env.sizes).exploit(loop.state, obs[None])[0], atol=1e-6)
+    env.close()
+    eval_env.close()
