@@ -5,13 +5,17 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 ENV_ID := InvertedPendulumSwingupBulletEnv-v0
 
-.PHONY: train test check bench lock clean
+.PHONY: train test test-slow check bench lock clean
 
 train: $(VENV)/.installed
 	$(BIN)/mepg train me-sac --env $(ENV_ID) --steps 30000 --set warmup=1000 --eval-every 2500 --threads 2
 
 test: check
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+# That the ensembles learn: half an hour or more.
+test-slow: $(VENV)/.installed
+	$(BIN)/pytest -n 2 --dist worksteal -m slow
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check .

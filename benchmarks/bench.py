@@ -14,6 +14,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 import argparse
 import itertools
 import json
+import math
 import time
 
 import numpy as np
@@ -28,6 +29,8 @@ from rich.progress import track
 from rich.table import Table
 
 from mepg.algos import algorithms
+from mepg.algos.ace import Ace, AceFlat
+from mepg.algos.sunrise import Sunrise
 from mepg.core.policies import head_width
 from mepg.core.types import Batch
 from mepg.run.config import Config
@@ -37,40 +40,83 @@ from mepg.run.loop import Loop
 from mepg.run.replay import Replay
 
 ALGORITHMS = ("me-ddpg", "ddpg", "td3", "me-sac", "sac")
-UPDATES = 4  # in one measurement: a multiple of every period
+ENSEMBLES = ("redq", "redq-ours", "redq-utd20", "sunrise", "sunrise-ucb", "droq", "ace-flat", "ace")
 STEPS = 40  # of the loop, in one measurement
 WARMUP = 300
 
 Shape = tuple[int, int, int]  # (m, k, n): [m, k] times [k, n]
+Net = list[tuple[int, int]]  # inputs and outputs of each layer
+
+
+def dense(*widths: int) -> Net:
+    return list(itertools.pairwise(widths))
+
+
+def forward(rows: int, net: Net) -> list[Shape]:
+    return [(rows, i, o) for i, o in net]
+
+
+def to_weights(rows: int, net: Net) -> list[Shape]:
+    return [(i, rows, o) for i, o in net]
+
+
+def to_inputs(rows: int, net: Net) -> list[Shape]:
+    """Down to the first layer's outputs, which is as far as the weights need."""
+    return [(rows, o, i) for i, o in net[1:]]
 
 
 def multiplications(spec, sizes) -> tuple[list[Shape], list[Shape]]:
     """Those of one critic update and of one policy update, forward and backward."""
-    batch = spec.batch_size
+    if isinstance(spec, Ace):
+        return tree_multiplications(spec, sizes)
+    rows = spec.batch_size
+    actor = dense(sizes.obs, *spec.hidden, head_width(spec, sizes))
+    critic = dense(sizes.obs + sizes.action, *spec.hidden, 1)
+    members = spec.members if isinstance(spec, Sunrise) else 1
+    actors = spec.actors if isinstance(spec, AceFlat) else 1
 
-    def layers(inputs, outputs):
-        widths = (inputs, *spec.hidden, outputs)
-        return list(itertools.pairwise(widths))
+    asked = spec.subset or spec.critics
+    targets = actors * (forward(rows, actor) + asked * forward(rows, critic))
+    if isinstance(spec, Sunrise) and spec.backup_temperature is not None:
+        targets += forward(rows, actor) + spec.critics * forward(rows, critic)
+    learning = forward(rows, critic) + to_weights(rows, critic) + to_inputs(rows, critic)
+    evaluation = targets + spec.critics * learning
 
-    def forward(net):
-        return [(batch, i, o) for i, o in net]
+    seen = 1 if spec.improve_on == "first" else spec.critics
+    to_the_action = [*to_inputs(rows, critic), (rows, spec.hidden[0], sizes.action)]
+    through_critics = seen * (forward(rows, critic) + to_the_action)
+    learning = forward(rows, actor) + to_weights(rows, actor) + to_inputs(rows, actor)
+    return members * evaluation, members * actors * (learning + through_critics)
 
-    def weight_gradients(net):
-        return [(i, batch, o) for i, o in net]
 
-    def input_gradients(net):
-        return [(batch, o, i) for i, o in net]
+def tree_multiplications(spec: Ace, sizes) -> tuple[list[Shape], list[Shape]]:
+    """ACE's, of depth 2. In the tree, K actors propose again behind each action, and the critic judges them all."""
+    assert spec.depth == 2
+    rows, (code, width), k = spec.batch_size, spec.hidden, spec.actors
+    encoder, actor, pair = (
+        dense(sizes.obs, code),
+        dense(code, width, sizes.action),
+        dense(code + sizes.action, width, 1),
+    )
+    first, second = dense(code, code), dense(code + sizes.action, code)
 
-    actor = layers(sizes.obs, head_width(spec, sizes))
-    critic = layers(sizes.obs + sizes.action, 1)
-    one_critic = 2 * forward(critic) + weight_gradients(critic) + input_gradients(critic)[1:]
-    evaluation = forward(actor) + spec.critics * one_critic
+    def tree(n: int) -> list[Shape]:  # below n * rows actions, all of a layer's inputs at once
+        model = forward(rows, first) + forward(n * rows, second) + forward(n * rows, pair)
+        return model + k * forward(n * rows, actor) + forward(n * k * rows, pair)
 
-    asked = 1 if spec.improve_on == "first" else spec.critics
-    to_the_action = [*input_gradients(critic)[1:], (batch, spec.hidden[0], sizes.action)]
-    through_critics = asked * (forward(critic) + to_the_action)
-    improvement = forward(actor) + through_critics + weight_gradients(actor) + input_gradients(actor)[1:]
-    return evaluation, improvement
+    def tree_to_actions(n: int) -> list[Shape]:
+        """The gradient of n * rows values: only the best leaf of each has one."""
+        through = lambda net: [*to_inputs(n * rows, net), (n * rows, net[0][1], net[0][0])]  # noqa: E731
+        return 2 * through(pair) + through(second)
+
+    learning = [*to_weights(rows, encoder)]
+    for net in (first, second, pair, pair):
+        learning += to_weights(rows, net)
+    proposing = forward(rows, encoder) + k * forward(rows, actor)
+    evaluation = proposing + tree(k) + forward(rows, encoder) + tree(1) + learning + tree_to_actions(1)
+    evaluation += [(rows, code, code)]
+    actors = k * (to_weights(rows, actor) + to_inputs(rows, actor) + [(rows, width, code)]) + to_weights(rows, encoder)
+    return evaluation, proposing + tree(k) + tree_to_actions(k) + actors
 
 
 class Multiplier:
@@ -100,15 +146,21 @@ class Updater:
         draw = lambda *shape: rng.standard_normal(shape, np.float32)  # noqa: E731
         b = spec.batch_size
         obs, action, next_obs = draw(b, sizes.obs), np.tanh(draw(b, sizes.action)), draw(b, sizes.obs)
-        self.batch = Batch(obs, action, draw(b), np.ones(b, np.float32), next_obs)
+        self.batch = Batch(obs, action, draw(b), np.ones(b, np.float32), next_obs, np.arange(b, dtype=np.uint32))
         self.key = jax.random.key(1)
         evaluation, improvement = multiplications(spec, sizes)
-        self.multiply = Multiplier(evaluation * UPDATES + improvement * (UPDATES // spec.actor_every))
-        self.flop = sum(2 * m * k * n for m, k, n in self.multiply.shapes) / UPDATES
+        actor_every, target_every = getattr(spec, "actor_every", 1), getattr(spec, "target_every", 1)
+        self.updates = math.lcm(4, actor_every, target_every)  # in one measurement
+        self.per_step = spec.updates_per_step
+        self.multiply = Multiplier(evaluation * self.updates + improvement * (self.updates // actor_every))
+        self.flop = sum(2 * m * k * n for m, k, n in self.multiply.shapes) / self.updates
+
+    def once(self) -> None:
+        self.state, _ = self.update(self.state, self.batch, self.key)
 
     def __call__(self) -> None:
-        for _ in range(UPDATES):
-            self.state, _ = self.update(self.state, self.batch, self.key)
+        for _ in range(self.updates):
+            self.once()
         jax.block_until_ready(self.state)
 
 
@@ -118,31 +170,35 @@ def timed(work) -> float:
     return time.perf_counter() - start
 
 
-def measure_updates(env_id: str, rounds: int) -> dict:
-    updaters = {name: Updater(name, env_id) for name in ALGORITHMS}
+def measure_updates(names: tuple[str, ...], env_id: str, rounds: int) -> dict:
+    updaters = {name: Updater(name, env_id) for name in names}
     for updater in updaters.values():
         updater()
         updater.multiply()
-    times = {name: [] for name in ALGORITHMS}
+    times = {name: [] for name in names}
     for _ in track(range(rounds), f"updates on {env_id}", console=Console(stderr=True), transient=True):
         for name, updater in updaters.items():
-            times[name].append((timed(updater), timed(updater.multiply)))
+            updater.once()  # the others have filled the cache with their own
+            times[name].append(np.array([timed(updater), timed(updater.multiply)]) / updater.updates)
     results = {}
+    of_me_sac = np.array(times["me-sac"])[:, 0]
     for name, pairs in times.items():
-        ours, bare = np.array(pairs).T / UPDATES
+        ours, bare = np.array(pairs).T
         results[name] = {
             "mflop": updaters[name].flop / 1e6,
             "update_ms": float(np.median(ours) * 1e3),
             "multiplications_ms": float(np.median(bare) * 1e3),
             "ratio": float(np.median(ours / bare)),
             "ratio_of_minima": float(ours.min() / bare.min()),
+            "updates_per_step": updaters[name].per_step,
+            "cost_of_a_step_relative_to_me_sac": float(np.median(ours / of_me_sac) * updaters[name].per_step),
         }
     return results
 
 
-def measure_loops(env_id: str, rounds: int) -> dict:
-    loops, times = {}, {name: [] for name in ALGORITHMS}
-    for name in ALGORITHMS:
+def measure_loops(names: tuple[str, ...], env_id: str, rounds: int) -> dict:
+    loops, times = {}, {name: [] for name in names}
+    for name in names:
         config = Config.make(name, [f"warmup={WARMUP}"], env=env_id, eval_every=10**9, steps=10**8)
         env, eval_env = Env(env_id), Env(env_id)
         replay = Replay(config.spec.replay_size, env.sizes)
@@ -160,19 +216,23 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40, help="more of them, less noise")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    updates = measure_updates("AntBulletEnv-v0", arguments.rounds)
-    loops = measure_loops("HopperBulletEnv-v0", arguments.rounds)
+    updates = measure_updates(ALGORITHMS + ENSEMBLES, "AntBulletEnv-v0", arguments.rounds)
+    loops = measure_loops(ALGORITHMS, "HopperBulletEnv-v0", arguments.rounds)
     if arguments.json:
         print(json.dumps({"versions": versions(), "updates_on_ant": updates, "loop_on_hopper": loops}, indent=2))
         return
-    table = Table(title="One core. Update on Ant, batch 256, 256-256; loop on Hopper, without evaluation")
-    for heading in ("", "MFLOP", "update, ms", "BLAS alone, ms", "ratio", "ratio of minima", "loop, steps/s"):
+    table = Table(
+        title="One core. Update on Ant, each algorithm's own batch and networks; loop on Hopper, no evaluation"
+    )
+    headings = ("", "MFLOP", "update, ms", "BLAS alone, ms", "ratio", "ratio of minima")
+    for heading in (*headings, "updates a step", "a step's, relative to ME-SAC", "loop, steps/s"):
         table.add_column(heading, justify="left" if not heading else "right")
-    for name in ALGORITHMS:
-        u = updates[name]
+    for name, u in updates.items():
         cells = (f"{u['mflop']:.0f}", f"{u['update_ms']:.2f}", f"{u['multiplications_ms']:.2f}")
         ratios = (f"{u['ratio']:.2f}", f"{u['ratio_of_minima']:.2f}")
-        table.add_row(name, *cells, *ratios, f"{loops[name]['steps_per_second']:.0f}")
+        cost = (f"{u['updates_per_step']}", f"{u['cost_of_a_step_relative_to_me_sac']:.1f}")
+        speed = f"{loops[name]['steps_per_second']:.0f}" if name in loops else ""
+        table.add_row(name, *cells, *ratios, *cost, speed)
     Console().print(table)
 
 

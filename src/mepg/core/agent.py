@@ -2,7 +2,7 @@
 
 With each transition (s, a, r, s') that is stored, the outer loop (`run.loop`) samples a batch, and `update`
 
-- draws m and moves theta down the gradient of Eq. (4): `bellman.critic_loss`;
+- draws m and moves theta down the gradient of Eq. (4): `bellman.critic_gradient`;
 - every `actor_every` updates moves phi down the gradient of Eq. (6): `improvement.policy_loss`,
   and alpha down that of Eq. (8): `improvement.temperature_loss`;
 - every `target_every` updates lets the targets follow: theta' <- eta theta + (1 - eta) theta', phi' likewise.
@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import optax
 
 from mepg.core import policies
-from mepg.core.bellman import critic_loss
+from mepg.core.bellman import critic_gradient
 from mepg.core.improvement import policy_loss, temperature_loss
 from mepg.core.masks import draw_masks
 from mepg.core.nets import Mask, Mlp, init_mlp, init_several
@@ -113,7 +113,7 @@ def build(spec: Spec, sizes: Sizes, make_actors: Callable[[Any, Sizes], Actors] 
     def evaluate_policy(state: AgentState, batch: Batch, key: Key, weight: Array | float) -> tuple[Trainable, Metrics]:
         theta, theta_target, _ = state.critic
         phi_next = state.actor.params if state.actor.target is None else state.actor.target
-        gradient, metrics = jax.grad(critic_loss, has_aux=True)(
+        gradient, metrics = critic_gradient(
             theta,
             theta_target,
             partial(actors.sample, phi_next, theta_target),

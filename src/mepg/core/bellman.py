@@ -9,12 +9,12 @@ import jax.numpy as jnp
 
 from mepg.core import policies
 from mepg.core.masks import draw_masks
-from mepg.core.nets import Mlp, q_values
+from mepg.core.nets import Mask, Mlp, q_value, q_values
 from mepg.core.spec import Spec
 from mepg.core.types import Array, Batch, Key
 
 
-def critic_loss(
+def critic_gradient(
     theta: Mlp,
     theta_target: Mlp,
     pi: Callable[[Array, Key], tuple[Array, Array]],
@@ -23,8 +23,8 @@ def critic_loss(
     key: Key,
     spec: Spec,
     weight: Array | float = 1.0,
-) -> tuple[Array, dict[str, Array]]:
-    """Eq. (4): J(theta) = E[ 1/2 (D_m Q(s, a; theta) - (r + gamma E[D_m Q(s', a'; theta')]))^2 ].
+) -> tuple[Mlp, dict[str, Array]]:
+    """Eq. (4): J(theta) = E[ 1/2 (D_m Q(s, a; theta) - (r + gamma E[D_m Q(s', a'; theta')]))^2 ], its gradient.
 
     With alpha > 0, Eq. (7): the next value is D_m Q(s', a'; theta') - alpha log pi(a' | s').
     Without dropout, the Bellman update of DDPG, TD3, SAC and REDQ. A `weight` for each transition is SUNRISE's.
@@ -40,6 +40,12 @@ def critic_loss(
     next_q = q_values(theta_target, batch.next_obs, next_action, m_target, spec.mask_place).min(axis=0)  # [B]
     y = batch.reward + spec.discount * batch.alive * (next_q - alpha * log_prob)
 
-    q = q_values(theta, batch.obs, batch.action, m, spec.mask_place)  # [N, B]
-    loss = 0.5 * (weight * jnp.square(q - y)).mean(axis=1).sum()
-    return loss, {"critic_loss": loss, "q": q.mean()}
+    def loss(theta: Mlp, m: Mask | None) -> tuple[Array, Array]:
+        """Of one critic."""
+        q = q_value(theta, batch.obs, batch.action, m, spec.mask_place)
+        return 0.5 * (weight * jnp.square(q - y)).mean(), q.mean()
+
+    # One critic after the other, so that what its forward pass leaves for the backward one is still in the cache.
+    step = jax.value_and_grad(loss, has_aux=True)
+    (losses, q), gradient = jax.lax.map(lambda critic: step(*critic), (theta, m))
+    return gradient, {"critic_loss": losses.sum(), "q": q.mean()}

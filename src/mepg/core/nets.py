@@ -56,10 +56,14 @@ def mlp(
     return x @ output.w + output.b
 
 
+def q_value(theta: Mlp, obs: Array, action: Array, mask: Mask | None = None, place: str = "after") -> Array:
+    """D_m Q(s, a; theta) of one critic, [B]; without a mask, of the complete network."""
+    return mlp(theta, jnp.concatenate([obs, action], axis=-1), mask, place).squeeze(-1)
+
+
 def q_values(theta: Mlp, obs: Array, action: Array, mask: Mask | None = None, place: str = "after") -> Array:
-    """D_m Q(s, a; theta) of every critic, [N, B]; without a mask, of the complete networks."""
-    x = jnp.concatenate([obs, action], axis=-1)  # [B, S + A]
-    return jax.vmap(lambda layers, m: mlp(layers, x, m, place))(theta, mask).squeeze(-1)
+    """The same of every critic, [N, B]."""
+    return jax.vmap(lambda critic, m: q_value(critic, obs, action, m, place))(theta, mask)
 
 
 def _normalise(z: Array) -> Array:
