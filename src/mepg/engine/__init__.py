@@ -1,0 +1,1 @@
+"""Many runs: on the cores of this machine, or on a cluster."""

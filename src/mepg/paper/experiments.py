@@ -1,0 +1,209 @@
+"""Every table and figure of the paper that needs runs, or counts: rows, environments and what is reported.
+
+An experiment asks for runs; a plan says how long they are and how many. Several experiments may ask for the
+same run: `jobs` gives each once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from mepg.algos import algorithms, find
+from mepg.core.settings import apply_settings
+from mepg.errors import UsageError, unknown
+from mepg.run.config import Config
+from mepg.run.envs import PAPER_TASKS
+
+ALL_TASKS = tuple(PAPER_TASKS)
+FOUR_TASKS = ("AntBulletEnv-v0", "HalfCheetahBulletEnv-v0", "HopperBulletEnv-v0", "Walker2DBulletEnv-v0")
+RATES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # D16
+
+
+class Row(NamedTuple):
+    """A row of a table: how the paper prints it, and what it is here."""
+
+    label: str
+    algorithm: str
+    settings: tuple[str, ...] = ()
+    dropout_p: float | None = None  # in the tables over p
+
+
+class Experiment(NamedTuple):
+    """A table or a figure."""
+
+    title: str
+    rows: tuple[Row, ...]
+    envs: tuple[str, ...]
+    metric: Literal["return", "seconds", "parameters"] = "return"
+    published: str | None = None  # the table's name in published/results.csv
+    shown_as: Literal["table", "curves", "heat map"] = "table"
+
+
+class Plan(NamedTuple):
+    """How much of it: part of a run's identity, so that a short run is never taken for a full one."""
+
+    steps: int
+    seeds: int
+    eval_every: int = 5_000
+    eval_episodes: int = 10
+    settings: tuple[str, ...] = ()
+
+
+PLANS = {
+    # All of the machinery, nothing about learning.
+    "smoke": Plan(300, 2, 100, 2, ("warmup=100", "hidden=16,16", "batch_size=16")),
+    "desk": Plan(300_000, 3),
+    "paper": Plan(1_000_000, 5),
+}
+
+
+def _rows(*labels: str) -> tuple[Row, ...]:
+    return tuple(Row(label, _ALGORITHM.get(label, label.lower())) for label in labels)
+
+
+def _sweep(algorithm: str) -> tuple[Row, ...]:
+    return tuple(Row(f"p = {p:g}", algorithm, (f"dropout.p={p:g}",), p) for p in RATES)
+
+
+# D12: for returns, the authors' ACE. D19: the paper's own variant of REDQ.
+_ALGORITHM = {"REDQ(Ours)": "redq-ours"}
+
+_RETURNS = _rows("ME-SAC", "ME-DDPG", "REDQ(Ours)", "SUNRISE", "ACE", "REDQ", "SAC", "TD3", "DDPG")
+_EIGHT = _rows("ME-SAC", "ME-DDPG", "REDQ(Ours)", "SUNRISE", "SAC", "TD3", "DDPG")
+_COUNTED = (*_rows("ME-SAC", "ME-DDPG", "REDQ", "SUNRISE"), Row("ACE", "ace-flat"), *_rows("SAC", "TD3"))
+_ABLATIONS = _rows(
+    "ME-SAC", "ME-SAC-DU", "ME-SAC+FIXENT", "ME-SAC-R", "SAC",
+    "ME-DDPG", "ME-DDPG-DO", "ME-DDPG-DU", "ME-DDPG-TPS", "ME-DDPG-R", "DDPG",
+)  # fmt: skip
+_ME_DDPG = _rows("ME-DDPG", "ME-DDPG-DO", "ME-DDPG-DU", "ME-DDPG-TPS", "ME-DDPG+CDQ", "DDPG")
+_ME_SAC = _rows("ME-SAC", "ME-SAC-DU", "ME-SAC+CDQ", "ME-SAC+FIXENT", "SAC")
+
+EXPERIMENTS = {
+    "table1": Experiment("Returns, four tasks", _RETURNS, FOUR_TASKS, published="table1-returns"),
+    "table2": Experiment("Ablations, four tasks", _ABLATIONS, FOUR_TASKS, published="table2-ablation"),
+    "table3": Experiment("Run time, four tasks", _EIGHT, FOUR_TASKS, "seconds", "table3-runtime"),
+    "table4": Experiment("Parameters, four tasks", _COUNTED, FOUR_TASKS, "parameters", "table4-parameters"),
+    "table6": Experiment("Returns, eight tasks", _EIGHT, ALL_TASKS, published="table6-returns-8env"),
+    "table7": Experiment("Run time, eight tasks", _EIGHT, ALL_TASKS, "seconds", "table7-runtime-8env"),
+    "table8": Experiment("Ablations of ME-DDPG", _ME_DDPG, ALL_TASKS, published="table8-ablation-me-ddpg"),
+    "table9": Experiment("Ablations of ME-SAC", _ME_SAC, ALL_TASKS, published="table9-ablation-me-sac"),
+    "table10": Experiment("Parameters, eight tasks", _COUNTED, ALL_TASKS, "parameters", "table10-parameters-8env"),
+    "table11": Experiment(
+        "ME-DDPG's returns for each p", _sweep("me-ddpg"), ALL_TASKS, published="table11-sensitivity-me-ddpg"
+    ),
+    "table12": Experiment(
+        "ME-SAC's returns for each p", _sweep("me-sac"), ALL_TASKS, published="table12-sensitivity-me-sac"
+    ),
+    "figure2": Experiment("Learning curves", _EIGHT, FOUR_TASKS, shown_as="curves"),
+    "figure3": Experiment(
+        "Returns over p, divided by the best",
+        tuple(row._replace(label=f"{name}, {row.label}") for name, rows in
+              (("ME-DDPG", _sweep("me-ddpg")), ("ME-SAC", _sweep("me-sac"))) for row in rows),
+        ALL_TASKS,
+        shown_as="heat map",
+    ),
+    "figure4": Experiment("Learning curves of ME-DDPG's ablations", _ME_DDPG, ALL_TASKS, shown_as="curves"),
+    "figure5": Experiment("Learning curves of ME-SAC's ablations", _ME_SAC, ALL_TASKS, shown_as="curves"),
+    "figure6": Experiment("Learning curves of ME-DDPG for each p", _sweep("me-ddpg"), ALL_TASKS, shown_as="curves"),
+    "figure7": Experiment("Learning curves of ME-SAC for each p", _sweep("me-sac"), ALL_TASKS, shown_as="curves"),
+}  # fmt: skip
+
+
+class Selection(NamedTuple):
+    """An experiment, a plan, and what of it is wanted."""
+
+    name: str
+    experiment: Experiment
+    plan_name: str
+    plan: Plan
+    seeds: tuple[int, ...]
+
+    @property
+    def folder_name(self) -> str:
+        """Plans that were shortened by hand are kept apart from the whole."""
+        whole = self.plan == PLANS[self.plan_name]
+        return self.plan_name if whole else f"{self.plan_name}-{self.plan.steps}"
+
+
+class Job(NamedTuple):
+    """A run that is wanted, and where it lies."""
+
+    config: Config
+    folder: Path
+
+
+def select(
+    name: str,
+    plan: str = "desk",
+    *,
+    only: Iterable[str] | None = None,
+    envs: Iterable[str] | None = None,
+    seeds: Iterable[int] | None = None,
+    steps: int | None = None,
+) -> Selection:
+    """The experiment called `name`, narrowed down; a UsageError says what does not exist."""
+    if name not in EXPERIMENTS:
+        raise unknown("experiment", name, EXPERIMENTS)
+    if plan not in PLANS:
+        raise unknown("plan", plan, PLANS)
+    experiment, chosen = EXPERIMENTS[name], PLANS[plan]
+    if only is not None:
+        wanted = {row for algorithm in only for row in _rows_of(experiment, algorithm)}
+        experiment = experiment._replace(rows=tuple(row for row in experiment.rows if row in wanted))
+    if envs is not None:
+        for env in (envs := tuple(envs)):
+            if env not in experiment.envs:
+                raise unknown(f"environment of {name}", env, experiment.envs)
+        experiment = experiment._replace(envs=tuple(env for env in experiment.envs if env in envs))
+    if steps is not None:
+        chosen = chosen._replace(steps=steps, eval_every=min(chosen.eval_every, steps))
+    numbers = tuple(range(chosen.seeds)) if seeds is None else tuple(dict.fromkeys(seeds))
+    if not experiment.rows or not experiment.envs or not numbers:
+        raise UsageError(f"nothing is left of {name}: no row, no environment or no seed was chosen")
+    return Selection(name, experiment, plan, chosen, numbers)
+
+
+def _rows_of(experiment: Experiment, algorithm: str) -> list[Row]:
+    rows = [row for row in experiment.rows if algorithm.lower() in (row.algorithm, row.label.lower())]
+    if not rows:
+        raise unknown("row", algorithm, {row.algorithm for row in experiment.rows})
+    return rows
+
+
+def jobs(selection: Selection, results: Path) -> list[Job]:
+    """The runs, each once, however many rows ask for it."""
+    if selection.experiment.metric == "parameters":
+        return []
+    found = {
+        job.folder: job
+        for row in selection.experiment.rows
+        for env in selection.experiment.envs
+        for seed in selection.seeds
+        for job in [job_of(selection, row, env, seed, results)]
+    }
+    return list(found.values())
+
+
+def job_of(selection: Selection, row: Row, env: str, seed: int, results: Path) -> Job:
+    """The run behind one cell and seed. What means the same has the same name: p = 0.1 is `me-ddpg`."""
+    plan = selection.plan
+    algorithm, settings = meaning(row)
+    config = Config.make(
+        algorithm,
+        (*settings, *plan.settings),
+        env=env,
+        seed=seed,
+        steps=plan.steps,
+        eval_every=plan.eval_every,
+        eval_episodes=plan.eval_episodes,
+    )
+    return Job(config, results / selection.folder_name / config.folder_name(settings))
+
+
+def meaning(row: Row) -> tuple[str, tuple[str, ...]]:
+    """The algorithm that a row is, by its own name if it has one."""
+    spec = apply_settings(find(row.algorithm).spec, row.settings)
+    named = [name for name, algorithm in algorithms().items() if algorithm.spec == spec]
+    return (named[0], ()) if named else (row.algorithm, row.settings)
