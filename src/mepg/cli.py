@@ -1,4 +1,4 @@
-"""mepg train | eval | list | show | params"""
+"""mepg train | eval | list | show | params | reproduce | report"""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from mepg.errors import RunFailure, UsageError
 
 if TYPE_CHECKING:
+    from mepg.engine.jobs import Job
+    from mepg.paper.experiments import Selection
     from mepg.run.session import Session  # at run time only once the number of threads is known
 
 EXIT_FAILURE, EXIT_USAGE = 1, 2
@@ -92,7 +94,35 @@ def _parser() -> argparse.ArgumentParser:
 
     params = add("params", _params, "parameter counts, as the paper counts and as they are")
     params.add_argument("--env", metavar="ID", help="one environment instead of the paper's eight")
+
+    reproduce = add("reproduce", _reproduce, "carry out the paper's experiments, or go on with them")
+    reproduce.add_argument("experiments", metavar="NAME", nargs="*", help="table1, figure2, ...; all of them if none")
+    reproduce.add_argument("--plan", default="desk", metavar="P", help="smoke, desk or paper: how much of it (desk)")
+    reproduce.add_argument("--only", type=_names, metavar="ALGO,...", help="only these rows")
+    reproduce.add_argument("--envs", type=_names, metavar="ID,...", help="only these environments")
+    reproduce.add_argument("--seeds", type=_seeds, metavar="A-B", help="these seeds: 0-2, or 0,3")
+    reproduce.add_argument("--steps", type=_count, metavar="N", help="other than the plan's; kept apart from its runs")
+    reproduce.add_argument("--results", type=_folder, default=Path("results"), metavar="DIR", help="for runs (results)")
+    reproduce.add_argument("--engine", choices=("local", "ray"), default="local", help="these cores, or a Ray cluster")
+    reproduce.add_argument("--address", metavar="ADDRESS", help="of the Ray cluster (one is started if none is given)")
+    reproduce.add_argument("--workers", type=_count, metavar="N", help="runs at once on these cores (one for each)")
+    reproduce.add_argument("--dry-run", action="store_true", help="only say what there is to do, and how long it takes")
     return parser
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for name in text.split(",") if name)
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    """0-2 or 0,3 or both."""
+    try:
+        ends = [[_count(end) for end in part.split("-")] for part in text.split(",")]
+        if any(len(end) > 2 or end[-1] - end[0] > 10_000 for end in ends):
+            raise ValueError
+    except (ValueError, argparse.ArgumentTypeError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of seeds, such as 0-2 or 0,3") from None
+    return tuple(seed for end in ends for seed in range(end[0], end[-1] + 1))
 
 
 def _add_set(parser: argparse.ArgumentParser) -> None:
@@ -326,6 +356,91 @@ def _params(arguments: argparse.Namespace) -> int:
     lines += ["", "The paper counts a Gaussian policy without its log-std outputs (D11)."]
     _say(arguments, counts, "\n".join(lines))
     return 0
+
+
+def _reproduce(arguments: argparse.Namespace) -> int:
+    from mepg.run.threads import limit_threads
+
+    limit_threads(1)
+    from mepg.display import Board
+    from mepg.engine.local import Local
+    from mepg.engine.ray import Ray
+    from mepg.engine.schedule import Engine, carry_out, claim
+    from mepg.paper.experiments import jobs
+
+    selections = _selections(arguments)
+    wanted = {job.folder: job for selection in selections for job in jobs(selection, arguments.results)}
+    folder = arguments.results / selections[0].folder_name
+    missing = [job for job in wanted.values() if not job.finished()]
+    finished = len(wanted) - len(missing)
+    if arguments.dry_run:
+        return _say_what_there_is_to_do(arguments, missing, finished)
+    stopped: list[str] = []
+    with claim(folder), _signals_to(lambda number, _: stopped.append(signal.Signals(number).name)):
+        engine: Engine = Local(arguments.workers) if arguments.engine == "local" else Ray(arguments.address)
+        with Board(missing, finished, quiet=arguments.json) as board:
+            failures = carry_out(missing, engine, folder / "logs", board, lambda: bool(stopped))
+    done = sum(job.finished() for job in wanted.values())
+    data = {
+        "runs": len(wanted),
+        "finished": done,
+        "failed": [{"run": str(f.job.folder), "reason": f.reason, "log": str(f.log)} for f in failures],
+        "stopped_by": stopped[0] if stopped else None,
+    }
+    lines = [f"{done} of {len(wanted)} runs are finished, in {folder}"]
+    lines += [f"  failed: {f.job.folder.name}: {f.reason} ({f.log})" for f in failures]
+    if stopped:
+        lines.append(f"{stopped[0]}: saved; the same command goes on from there")
+    _say(arguments, data, "\n".join(lines))
+    return 128 + int(signal.Signals[stopped[0]]) if stopped else EXIT_FAILURE if failures else 0
+
+
+def _selections(arguments: argparse.Namespace) -> list[Selection]:
+    """The experiments that were named, narrowed down; of several, those of which something is left."""
+    from mepg.paper.experiments import EXPERIMENTS, select
+
+    chosen = {name: getattr(arguments, name) for name in ("only", "envs", "seeds", "steps")}
+    found, errors = [], []
+    for name in arguments.experiments or EXPERIMENTS:
+        try:
+            found.append(select(name, arguments.plan, **chosen))
+        except UsageError as error:
+            errors.append(error)
+            if name not in EXPERIMENTS:
+                raise
+    if not found:
+        raise errors[0]
+    return found
+
+
+def _say_what_there_is_to_do(arguments: argparse.Namespace, missing: Sequence[Job], finished: int) -> int:
+    """How many runs, how many of them are there, and how long the rest takes here."""
+    from rich.console import Console
+    from rich.progress import track
+
+    from mepg.engine.local import Local
+    from mepg.engine.speed import Speeds
+
+    speeds = Speeds(arguments.results / "speeds.json")
+    kinds = {job.config.algorithm: job for job in missing if speeds.of(job) is None}
+    console = Console(stderr=True)
+    for job in track(list(kinds.values()), "measuring this machine", console=console, transient=True):
+        if speeds.of(job) is None:
+            speeds.measure(job)
+    each = {job: speed.seconds(job.config) for job in missing if (speed := speeds.of(job)) is not None}
+    workers = Local(arguments.workers).capacity()
+    seconds = sum(each.values()) / workers
+    data = {"runs": finished + len(missing), "finished": finished, "missing": len(missing), "seconds": seconds}
+    text = f"{finished + len(missing)} runs, {finished} of them finished; the rest takes about {_duration(seconds)}"
+    _say(arguments, {**data, "workers": workers}, text + f" on {workers} cores" if missing else text)
+    return 0
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return f"{seconds:.0f} seconds"
 
 
 def _say(arguments: argparse.Namespace, data: dict[str, Any], text: str) -> None:

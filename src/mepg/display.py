@@ -1,16 +1,19 @@
-"""What a person sees while a run goes on."""
+"""What a person sees while a run goes on, or many."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
+from mepg.engine.jobs import Job
+from mepg.engine.jobs import Progress as Going
 from mepg.run.loop import Record
 from mepg.run.session import Session
 
@@ -90,3 +93,57 @@ class Display:
             )
         if self._live and record.step == self._session.config.steps:
             self._progress.update(self._task, completed=record.step)
+
+
+class Board:
+    """Many runs: a bar for each that goes on and one for the whole; lines where there is no terminal."""
+
+    def __init__(self, jobs: Sequence[Job], finished: int, *, quiet: bool) -> None:
+        self._console = Console(stderr=quiet, highlight=False, soft_wrap=True)
+        self._live = self._console.is_terminal and not quiet
+        self._quiet = quiet
+        self._steps = sum(job.config.steps for job in jobs)
+        self._runs, self._finished_before = len(jobs) + finished, finished
+        self._done: dict[Job, int] = {}
+        self._said = (0, 0)
+        self._progress = Progress(
+            _text("{task.description}"),
+            BarColumn(bar_width=None, table_column=Column(ratio=1)),
+            _text("{task.percentage:>3.0f}%"),
+            TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
+            _text("{task.fields[note]}"),
+            console=self._console,
+            disable=not self._live,
+            speed_estimate_period=300,
+            expand=True,
+        )
+        self._whole = self._progress.add_task("all", total=self._steps, note="")
+        self._bars: dict[Job, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._progress.stop()
+
+    def show(self, going_on: dict[Job, Going], finished: int, failed: int) -> None:
+        """One more look at the runs."""
+        for job in self._bars.keys() - going_on.keys():
+            self._progress.remove_task(self._bars.pop(job))
+            self._done[job] = job.config.steps
+        for job, going in going_on.items():
+            if job not in self._bars:
+                self._bars[job] = self._progress.add_task(job.folder.name, total=job.config.steps, note="")
+            note = "" if going.last_return is None else f"return {going.last_return:,.1f}"
+            self._progress.update(self._bars[job], completed=going.step, note=note)
+            self._done[job] = going.step
+        count = f"{self._finished_before + finished}/{self._runs} runs" + (f", {failed} failed" if failed else "")
+        self._progress.update(self._whole, completed=sum(self._done.values()), note=count)
+        if not self._live and not self._quiet and (finished, failed) != self._said:
+            self._said = finished, failed
+            self._console.print(count, markup=False)

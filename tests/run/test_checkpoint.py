@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mepg.errors import RunFailure, UsageError
-from mepg.run.checkpoint import Checkpoints
+from mepg.run.checkpoint import Checkpoints, Spent
 from mepg.run.files import Damaged
 from mepg.run.folder import Folder
 from mepg.run.replay import Replay
@@ -28,14 +28,14 @@ def saved(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     for step in (10, 20, 30, 40):
         go(loop, step)
-        checkpoints.save(loop.snapshot(), loop.replay, seconds=1.5)
+        checkpoints.save(loop.snapshot(), loop.replay, Spent(1.5, 0.5))
     return loop, tmp_path
 
 
 def load(folder, step, replay_size=16):
     loop = make_loop(steps=50, replay_size=replay_size)
     snapshot, seconds = Checkpoints(folder).load(step, loop.state, loop.memory, loop.replay)
-    assert seconds == 1.5
+    assert seconds == (1.5, 0.5)
     assert loop.restore(snapshot)
     return loop
 
@@ -66,9 +66,9 @@ def test_going_on_from_the_older_one_replaces_the_newer(saved):
     snapshot, _ = checkpoints.load(30, again.state, again.memory, again.replay)
     again.restore(snapshot)
     go(again, 37)  # where a signal might stop it
-    checkpoints.save(again.snapshot(), again.replay, seconds=1.5)
+    checkpoints.save(again.snapshot(), again.replay, Spent(1.5, 0.5))
     go(again, 40)
-    checkpoints.save(again.snapshot(), again.replay, seconds=1.5)
+    checkpoints.save(again.snapshot(), again.replay, Spent(1.5, 0.5))
     assert leaves_equal(load(folder, 40).state, loop.state)
     assert load(folder, 37).step == 37
 
@@ -82,7 +82,7 @@ def test_damaged_ones_ahead_do_not_push_out_what_is_saved_now(saved):
     checkpoints = Checkpoints(folder)
     for step in (5, 8):
         go(again, step)
-        checkpoints.save(again.snapshot(), again.replay, seconds=1.5)
+        checkpoints.save(again.snapshot(), again.replay, Spent(1.5, 0.5))
         assert checkpoints.steps()[0] == step
         assert load(folder, step).step == step
     assert checkpoints.steps() == [8, 5]
@@ -93,7 +93,7 @@ def test_a_checkpoint_interval_longer_than_the_ring(tmp_path):
     checkpoints = Checkpoints(tmp_path)
     for step in (20, 45):
         go(loop, step)
-        checkpoints.save(loop.snapshot(), loop.replay, seconds=1.5)
+        checkpoints.save(loop.snapshot(), loop.replay, Spent(1.5, 0.5))
     for step in (20, 45):
         assert load(tmp_path, step, replay_size=7).replay.count == step
 
@@ -136,7 +136,7 @@ def test_nothing_that_is_not_finite_is_saved(saved):
     loop, folder = saved
     bad = loop.snapshot()._replace(state={"updates": jax.numpy.float32(np.nan), "last": jax.numpy.float32(0)})
     with pytest.raises(RunFailure, match=r"agent\.updates is no longer finite"):
-        Checkpoints(folder).save(bad._replace(step=41), loop.replay, seconds=1.5)
+        Checkpoints(folder).save(bad._replace(step=41), loop.replay, Spent(1.5, 0.5))
     assert Checkpoints(folder).steps() == [40, 30]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mepg.algos import algorithms
-from mepg.run.checkpoint import Checkpoints
+from mepg.run.checkpoint import Checkpoints, Spent
 from mepg.run.config import Config
 from mepg.run.envs import Env
 from mepg.run.folder import Folder
@@ -26,7 +26,7 @@ def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     checkpoints = Checkpoints(tmp_path)
     for record in loop:
         if record.step == 61:
-            checkpoints.save(loop.snapshot(), loop.replay, seconds=0.0)
+            checkpoints.save(loop.snapshot(), loop.replay, Spent(0.0, 0.0))
     end, rows = loop.snapshot(), loop.replay.read(40, 100)
 
     loop.replay.count = 0

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 from mepg.algos import algorithms, find
 from mepg.core.settings import apply_settings
+from mepg.engine.jobs import Job
 from mepg.errors import UsageError, unknown
 from mepg.run.config import Config
 from mepg.run.envs import PAPER_TASKS
@@ -125,13 +126,6 @@ class Selection(NamedTuple):
         """Plans that were shortened by hand are kept apart from the whole."""
         whole = self.plan == PLANS[self.plan_name]
         return self.plan_name if whole else f"{self.plan_name}-{self.plan.steps}"
-
-
-class Job(NamedTuple):
-    """A run that is wanted, and where it lies."""
-
-    config: Config
-    folder: Path
 
 
 def select(

@@ -27,7 +27,7 @@ from mepg.run.files import Arrays, Damaged, read_arrays, read_json, write_arrays
 from mepg.run.loop import Snapshot
 from mepg.run.replay import Replay
 
-FORMAT = 1
+FORMAT = 2
 KEPT = 2  # checkpoints: the last one, and the one before in case the last is damaged
 
 
@@ -43,6 +43,13 @@ class Piece(NamedTuple):
         return f"{self.start:09d}-{self.stop:09d}.safetensors"
 
 
+class Spent(NamedTuple):
+    """How long a run has taken so far, over all its sessions, in seconds."""
+
+    total: float
+    evaluating: float
+
+
 class Checkpoints:
     """The checkpoints of one run."""
 
@@ -51,8 +58,8 @@ class Checkpoints:
         self.replay_folder = folder / "replay"
         self._pieces: list[Piece] = []  # of the run that is going on
 
-    def save(self, snapshot: Snapshot, replay: Replay, seconds: float) -> None:
-        """Write what `load` needs; `seconds` is how long the run has taken so far, over all its sessions."""
+    def save(self, snapshot: Snapshot, replay: Replay, spent: Spent) -> None:
+        """Write what `load` needs."""
         self.folder.mkdir(exist_ok=True)
         self.replay_folder.mkdir(exist_ok=True)
         saved = self._pieces[-1].stop if self._pieces else 0
@@ -73,7 +80,7 @@ class Checkpoints:
             "recent": snapshot.recent,
             "evaluations": list(snapshot.evaluations.items()),
             "state": write_arrays(self._path(snapshot.step, "safetensors"), arrays),
-            "seconds": seconds,
+            "seconds": list(spent),
             "rows": replay.count,
             "replay": [list(piece) for piece in self._pieces],
         }
@@ -84,8 +91,8 @@ class Checkpoints:
         """The steps at which there are checkpoints, the newest first."""
         return sorted((int(path.stem) for path in self.folder.glob("*.json") if path.stem.isdigit()), reverse=True)
 
-    def load(self, step: int, state: Any, memory: Any, replay: Replay) -> tuple[Snapshot, float]:
-        """The snapshot taken at `step` and the seconds until then, with the replay memory put back.
+    def load(self, step: int, state: Any, memory: Any, replay: Replay) -> tuple[Snapshot, Spent]:
+        """The snapshot taken at `step` and the time until then, with the replay memory put back.
 
         The agent's state and memory give the structure, shapes and types to expect. `Damaged` says what is wrong.
         """
@@ -93,7 +100,7 @@ class Checkpoints:
         try:
             snapshot = self._snapshot(content, state, memory)
             pieces = [Piece(int(start), int(stop), str(sha256)) for start, stop, sha256 in content["replay"]]
-            rows, seconds = int(content["rows"]), float(content["seconds"])
+            rows, spent = int(content["rows"]), Spent(*map(float, content["seconds"]))
         except (KeyError, TypeError, ValueError) as error:
             raise Damaged(f"{step:09d}.json: {error!r}") from None
         if _gaps(pieces, rows - min(rows, replay.capacity), rows):
@@ -104,7 +111,7 @@ class Checkpoints:
                 raise Damaged(f"{piece.name} does not hold the rows that its name says")
             replay.restore(piece.start, block)
         self._pieces = pieces
-        return snapshot, seconds
+        return snapshot, spent
 
     def load_state(self, step: int, template: Any) -> Any:
         """Only the agent's state at `step`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -68,6 +69,7 @@ class Loop:
         self._pending: list[tuple[int, Array]] = []  # metrics that the device may still be working on
         self._sums = np.zeros((2, len(self.metric_names)))
         self.evaluations: Evaluations = {}
+        self.seconds_evaluating = 0.0  # in this session
         self._begin_episode()
 
     def __iter__(self) -> Iterator[Record]:
@@ -123,10 +125,16 @@ class Loop:
 
     def _evaluate(self) -> list[Episode]:
         self._drain()  # a policy that is no longer finite is not worth playing
+        began = time.monotonic()
         seeds = [episode_seed(self.config.seed, "eval", self.step, i) for i in range(self.config.eval_episodes)]
-        episodes = evaluate(lambda obs: np.asarray(self._exploit(self.state, obs)), self.eval_env, seeds)
+        episodes = evaluate(self.exploit, self.eval_env, seeds)
         self.evaluations[self.step] = episodes
+        self.seconds_evaluating += time.monotonic() - began
         return episodes
+
+    def exploit(self, obs: Vector) -> Vector:
+        """The action without exploration."""
+        return np.asarray(self._exploit(self.state, obs))
 
     def _report_metrics(self) -> dict[str, float]:
         self._drain()

@@ -13,7 +13,7 @@ import numpy as np
 from tensorboardX import SummaryWriter
 
 from mepg.errors import UsageError
-from mepg.run.checkpoint import Checkpoints
+from mepg.run.checkpoint import Checkpoints, Spent
 from mepg.run.config import Config
 from mepg.run.envs import Env
 from mepg.run.files import Damaged, write_json
@@ -112,18 +112,19 @@ class Session:
         self._tick = (self.loop.step, now)
         return round((self.loop.step - step) / max(now - then, 1e-9), 1)
 
-    def _seconds(self) -> float:
-        return self._earlier + time.monotonic() - self._began
+    def _spent(self) -> Spent:
+        total = self._earlier.total + time.monotonic() - self._began
+        return Spent(total, self._earlier.evaluating + self.loop.seconds_evaluating)
 
     def _save(self) -> None:
         self._tensorboard.flush()
         self._metrics.sync()  # a checkpoint promises that what came before it is kept
-        self.checkpoints.save(self.loop.snapshot(), self.replay, self._seconds())
+        self.checkpoints.save(self.loop.snapshot(), self.replay, self._spent())
         self._saved_at = self.loop.step
 
     def _resume(self) -> None:
         """Go back to the newest checkpoint that is whole."""
-        self._earlier = 0.0
+        self._earlier = Spent(0.0, 0.0)
         self._saved_at = 0
         steps = self.checkpoints.steps()
         for step in steps:
@@ -155,12 +156,12 @@ class Session:
             self._save()
         save_policy(self.folder, self.config, self.loop.env, self.loop.state)
         write_evaluations(self.folder.evaluations_file, self.loop.evaluations)
-        self.result = summary(self.loop.evaluations, self._seconds())
+        self.result = summary(self.loop.evaluations, self._spent())
         write_json(self.folder.result_file, self.result)
         self.checkpoints.drop_replay()
 
 
-def summary(evaluations: Evaluations, seconds: float) -> dict[str, Any]:
+def summary(evaluations: Evaluations, spent: Spent) -> dict[str, Any]:
     """What a run came to: the paper's metric (D17) and the plain ones beside it."""
     means = [float(np.mean([episode.total for episode in episodes])) for episodes in evaluations.values()]
     last_step, last = list(evaluations.items())[-1]
@@ -172,5 +173,6 @@ def summary(evaluations: Evaluations, seconds: float) -> dict[str, Any]:
         "best_return": best[0],
         "mean_of_five_best": float(np.mean(best)),
         "evaluations": len(means),
-        "seconds": round(seconds, 1),
+        "seconds": round(spent.total, 1),
+        "eval_seconds": round(spent.evaluating, 1),
     }

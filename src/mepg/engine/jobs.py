@@ -1,0 +1,50 @@
+"""A run that is wanted, and how far it is."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from mepg.run.config import Config
+from mepg.run.folder import Folder
+
+
+class Job(NamedTuple):
+    """A run that is wanted, and where it lies."""
+
+    config: Config
+    folder: Path
+
+    def finished(self) -> bool:
+        """Whether it is already there; a UsageError if something else is."""
+        folder = Folder(self.folder)
+        folder.check_free_for(self.config)
+        return folder.result() is not None
+
+    @property
+    def progress_file(self) -> Path:
+        """Hidden, and so no part of the run."""
+        return self.folder / ".progress"
+
+    def progress(self) -> Progress:
+        """What its process last said; nothing is lost if that is nothing."""
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            step, last_return = json.loads(self.progress_file.read_text())
+            return Progress(int(step), None if last_return is None else float(last_return))
+        return Progress(0, None)
+
+    def say_progress(self, progress: Progress) -> None:
+        """For whoever watches, on this machine or another: a file that is whole at any moment."""
+        aside = self.progress_file.with_name(f".progress-{os.getpid()}")
+        aside.write_text(json.dumps(progress))
+        aside.replace(self.progress_file)
+
+
+class Progress(NamedTuple):
+    """How far a run is."""
+
+    step: int
+    last_return: float | None  # the mean of its last evaluation

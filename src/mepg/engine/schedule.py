@@ -1,0 +1,123 @@
+"""Carrying out many runs: what is finished is left alone, what died is begun again, what failed is reported."""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol, TextIO
+
+from mepg.engine.jobs import Job, Progress
+from mepg.errors import UsageError
+from mepg.run.files import not_writable
+
+ATTEMPTS = 3  # of a run whose process was killed: more would hide that something kills it
+PATIENCE = 60.0  # seconds for the runs to save what they have, once they are asked to stop
+POLL = 0.2
+
+
+class Launched(Protocol):
+    """A run that was begun."""
+
+    def poll(self) -> int | None:
+        """Its exit status, negative for a signal that killed it; None while it goes on."""
+
+    def stop(self) -> None:
+        """Ask it to save and end."""
+
+
+class Engine(Protocol):
+    """Where runs are carried out."""
+
+    def capacity(self) -> int:
+        """How many at once, now."""
+
+    def launch(self, job: Job, log: Path) -> Launched:
+        """Begin one, or go on with it; what it prints is added to the log."""
+
+
+class Failure(NamedTuple):
+    """A run that did not come to its end."""
+
+    job: Job
+    reason: str
+    log: Path
+
+
+class Watch(Protocol):
+    """Someone who looks on."""
+
+    def show(self, going_on: dict[Job, Progress], finished: int, failed: int) -> None:
+        """Called several times a second."""
+
+
+def carry_out(
+    jobs: Sequence[Job], engine: Engine, logs: Path, watch: Watch, stopping: Callable[[], bool]
+) -> list[Failure]:
+    """All of them, or as many as until `stopping()`; those that failed do not stop the others."""
+    waiting = list(jobs)
+    running: dict[Job, Launched] = {}
+    attempts: dict[Job, int] = {}
+    failures: list[Failure] = []
+    finished = 0
+    logs.mkdir(parents=True, exist_ok=True)
+
+    def log_of(job: Job) -> Path:
+        return logs / f"{job.folder.name}.log"
+
+    while waiting or running:
+        if stopping():
+            _stop(running)
+            return failures
+        while waiting and len(running) < engine.capacity():
+            job = waiting.pop(0)
+            attempts[job] = attempts.get(job, 0) + 1
+            running[job] = engine.launch(job, log_of(job))
+        for job, launched in list(running.items()):
+            status = launched.poll()
+            if status is None:
+                continue
+            del running[job]
+            if status == 0:
+                finished += 1
+            elif (status < 0 or status > 128) and attempts[job] < ATTEMPTS:  # it was killed, or told to stop
+                waiting.insert(0, job)
+            else:
+                failures.append(Failure(job, _reason(status, log_of(job)), log_of(job)))
+        watch.show({job: job.progress() for job in running}, finished, len(failures))
+        time.sleep(POLL)
+    return failures
+
+
+def claim(results: Path) -> TextIO:
+    """Lock a folder of results for as long as the file that is given back is open."""
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+        lock = (results / ".lock").open("w")
+    except OSError as error:
+        raise not_writable(results, error) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise UsageError(f"{results} is in use: another mepg reproduce is at work there") from None
+    return lock
+
+
+def _stop(running: dict[Job, Launched]) -> None:
+    for launched in running.values():
+        launched.stop()
+    deadline = time.monotonic() + PATIENCE
+    while any(launched.poll() is None for launched in running.values()) and time.monotonic() < deadline:
+        time.sleep(POLL)
+
+
+def _reason(status: int, log: Path) -> str:
+    if status < 0 or status > 128:
+        return f"its process was killed {ATTEMPTS} times, by signal {-status if status < 0 else status - 128}"
+    try:
+        lines = log.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        lines = []
+    return lines[-1].removeprefix("mepg: ") if lines else f"it ended with status {status}"

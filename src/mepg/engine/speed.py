@@ -1,0 +1,99 @@
+"""How long a run takes on this machine, from a short try of it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+
+from mepg.engine.jobs import Job
+from mepg.run.config import Config
+from mepg.run.envs import Env
+from mepg.run.files import Damaged, read_json, write_json
+from mepg.run.loop import Loop
+from mepg.run.replay import Replay
+
+WARMUP, TRY = 30, 3.0  # steps; seconds at most
+
+
+class Speed(NamedTuple):
+    """Seconds that parts of a run take."""
+
+    beginning: float  # imports aside: environments, networks, compiling
+    random_step: float
+    step: float  # with its updates
+    evaluation_step: float
+
+    def seconds(self, config: Config) -> float:
+        """Of the whole run, if no evaluation ends early."""
+        warmup = min(config.spec.warmup, config.steps)
+        limit: int = gymnasium.spec(config.env).max_episode_steps or 1_000
+        evaluations = -(-config.steps // config.eval_every) * config.eval_episodes * limit
+        learning = (config.steps - warmup) * self.step
+        return float(self.beginning + warmup * self.random_step + learning + evaluations * self.evaluation_step)
+
+
+def measure(config: Config) -> Speed:
+    """From a few steps of this run, without a trace of it."""
+    spec = replace(config.spec, warmup=WARMUP, replay_size=10_000)
+    config = replace(config, spec=spec, steps=10**9, eval_every=10**9)
+    began = time.perf_counter()
+    env, eval_env = Env(config.env), Env(config.env)
+    loop = Loop(config, config.build(env.sizes), env, eval_env, Replay(spec.replay_size, env.sizes))
+    records = iter(loop)
+    next(records)
+    random = _time_of(lambda: next(records), at_most=WARMUP - 1)
+    for _ in range(WARMUP - loop.step + 2):  # the first steps with an update compile it
+        next(records)
+    obs = eval_env.reset(0)
+    loop.exploit(obs)
+    beginning = time.perf_counter() - began
+    step = _time_of(lambda: next(records))
+    evaluation = _time_of(lambda: eval_env.step(loop.exploit(obs)), at_most=20)
+    env.close()
+    eval_env.close()
+    return Speed(beginning, random, step, evaluation)
+
+
+def _time_of(act: Any, at_most: int = 100) -> float:
+    began, count = time.perf_counter(), 0
+    while count < at_most and time.perf_counter() - began < TRY:
+        act()
+        count += 1
+    return (time.perf_counter() - began) / count
+
+
+class Speeds:
+    """What has been measured, kept beside the results."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: dict[str, Any] = {}
+        try:
+            data = read_json(path)
+            self._known = data if isinstance(data, dict) else {}
+        except (Damaged, OSError):  # measured anew
+            pass
+
+    def of(self, job: Job) -> Speed | None:
+        """Of this job's algorithm, if it has been measured."""
+        try:
+            return Speed(*map(float, self._known[_kind(job)]))
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    def measure(self, job: Job) -> Speed:
+        """Measure it, and remember."""
+        speed = measure(job.config)
+        self._known[_kind(job)] = list(speed)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(self._path, self._known)
+        return speed
+
+
+def _kind(job: Job) -> str:
+    """One name for runs that cost the same: a mask's p, the seed and the task change little."""
+    return f"{job.config.algorithm}, {job.config.spec.hidden}, {job.config.spec.batch_size}"

@@ -1,0 +1,77 @@
+"""The paper's experiments as data."""
+
+import csv
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from mepg.errors import UsageError
+from mepg.paper.experiments import EXPERIMENTS, PLANS, jobs, meaning, select
+
+RESULTS = Path("results")
+RETURNS = ("table1", "table2", "table6", "table8", "table9", "table11", "table12")
+PUBLISHED = list(csv.DictReader((resources.files("mepg.paper") / "published" / "results.csv").read_text().splitlines()))
+
+
+def test_a_run_that_several_tables_need_is_run_once():
+    asked, distinct = 0, set()
+    for name in RETURNS:
+        selection = select(name, "paper")
+        experiment = selection.experiment
+        asked += len(experiment.rows) * len(experiment.envs) * len(selection.seeds)
+        distinct |= {job.folder for job in jobs(selection, RESULTS)}
+    assert (asked, len(distinct)) == (2080, 1480)
+
+
+def test_what_means_the_same_has_one_name():
+    sweep = {row.dropout_p: meaning(row) for row in EXPERIMENTS["table11"].rows}
+    assert sweep[0.1] == ("me-ddpg", ())
+    assert sweep[0.0] == ("me-ddpg-do", ())
+    assert sweep[0.3] == ("me-ddpg", ("dropout.p=0.3",))
+
+
+def test_every_published_number_has_its_cell():
+    cells = {
+        (experiment.published, row.label if row.dropout_p is None else "", row.dropout_p, env)
+        for experiment in EXPERIMENTS.values()
+        for row in experiment.rows
+        for env in experiment.envs
+    }
+    for number in PUBLISHED:
+        p = float(number["dropout_p"]) if number["dropout_p"] else None
+        assert (number["table"], number["algorithm"] if p is None else "", p, number["env"]) in cells, number
+
+
+def test_plans_are_never_mistaken_for_each_other():
+    folders, configs = {}, set()
+    for plan in PLANS:
+        for job in jobs(select("table1", plan), RESULTS):
+            folders[job.folder] = plan
+            configs.add(job.config)
+    shorter = jobs(select("table1", "desk", steps=1000), RESULTS)
+    assert not {job.folder for job in shorter} & set(folders)
+    assert not {job.config for job in shorter} & configs
+    assert len(configs) == len(folders)
+
+
+def test_narrowed_down():
+    selection = select("table1", "paper", only=["me-sac", "sac"], envs=["HopperBulletEnv-v0"], seeds=[0, 1, 2])
+    assert {job.config.algorithm for job in jobs(selection, RESULTS)} == {"me-sac", "sac"}
+    assert len(jobs(selection, RESULTS)) == 6
+    assert len(jobs(select("table11", "paper", only=["me-ddpg"], seeds=[0]), RESULTS)) == 96
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"name": "tabel1"}, "did you mean 'table1'"),
+        ({"name": "table1", "plan": "desks"}, "did you mean 'desk'"),
+        ({"name": "table1", "only": ["me-sacc"]}, "did you mean 'me-sac'"),
+        ({"name": "table1", "envs": ["ReacherBulletEnv-v0"]}, "unknown environment of table1"),
+        ({"name": "table1", "seeds": []}, "nothing is left"),
+    ],
+)
+def test_bad_selections_say_what_is_wrong(arguments, says):
+    with pytest.raises(UsageError, match=says):
+        select(**arguments)
