@@ -375,9 +375,9 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     finished = len(wanted) - len(missing)
     if arguments.dry_run:
         return _say_what_there_is_to_do(arguments, missing, finished)
+    engine: Engine = Local(arguments.workers) if arguments.engine == "local" else Ray(arguments.address)
     stopped: list[str] = []
     with claim(folder), _signals_to(lambda number, _: stopped.append(signal.Signals(number).name)):
-        engine: Engine = Local(arguments.workers) if arguments.engine == "local" else Ray(arguments.address)
         with Board(missing, finished, quiet=arguments.json) as board:
             failures = carry_out(missing, engine, folder / "logs", board, lambda: bool(stopped))
     done = sum(job.finished() for job in wanted.values())
