@@ -314,7 +314,7 @@ def _show(arguments: argparse.Namespace) -> int:
     differs: dict[str, list[str]] = {}
     if algorithm.parent is not None:
         theirs = describe(algos.find(algorithm.parent).spec)
-        names = [name for name in fields | theirs if fields.get(name) != theirs.get(name)]
+        names = [name for name in fields | theirs if fields.get(name, "none") != theirs.get(name, "none")]
         # A mechanism that is off has one line ("dropout"), one that is on has several ("dropout.p").
         differs = {n: [theirs.get(n, "off"), fields.get(n, "off")] for n in names if n in fields or "." in n}
     lines = [f"{arguments.algorithm}: {algorithm.summary}"]
