@@ -107,6 +107,10 @@ def _parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--address", metavar="ADDRESS", help="of the Ray cluster (one is started if none is given)")
     reproduce.add_argument("--workers", type=_count, metavar="N", help="runs at once on these cores (one for each)")
     reproduce.add_argument("--dry-run", action="store_true", help="only say what there is to do, and how long it takes")
+
+    report = add("report", _report, "one page about any runs, with the paper's numbers beside those of its experiments")
+    report.add_argument("runs", metavar="RUNS", nargs="*", type=Path, help="folders of runs, at any depth (results)")
+    report.add_argument("--out", type=_folder, default=Path("report.html"), metavar="FILE", help="(report.html)")
     return parser
 
 
@@ -367,6 +371,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     from mepg.engine.ray import Ray
     from mepg.engine.schedule import Engine, carry_out, claim
     from mepg.paper.experiments import jobs
+    from mepg.report.page import write_report
 
     selections = _selections(arguments)
     wanted = {job.folder: job for selection in selections for job in jobs(selection, arguments.results)}
@@ -377,9 +382,12 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         return _say_what_there_is_to_do(arguments, missing, finished)
     engine: Engine = Local(arguments.workers) if arguments.engine == "local" else Ray(arguments.address)
     stopped: list[str] = []
-    with claim(folder), _signals_to(lambda number, _: stopped.append(signal.Signals(number).name)):
-        with Board(missing, finished, quiet=arguments.json) as board:
-            failures = carry_out(missing, engine, folder / "logs", board, lambda: bool(stopped))
+    with (
+        claim(folder),
+        _signals_to(lambda number, _: stopped.append(signal.Signals(number).name)),
+        Board(missing, finished, quiet=arguments.json) as board,
+    ):
+        failures = carry_out(missing, engine, folder / "logs", board, lambda: bool(stopped))
     done = sum(job.finished() for job in wanted.values())
     data = {
         "runs": len(wanted),
@@ -391,8 +399,30 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     lines += [f"  failed: {f.job.folder.name}: {f.reason} ({f.log})" for f in failures]
     if stopped:
         lines.append(f"{stopped[0]}: saved; the same command goes on from there")
+    else:
+        page = write_report([folder], arguments.results / f"{folder.name}.html").page
+        data["report"] = str(page)
+        lines.append(f"  page: {page}")
     _say(arguments, data, "\n".join(lines))
     return 128 + int(signal.Signals[stopped[0]]) if stopped else EXIT_FAILURE if failures else 0
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from mepg.report.page import write_report
+
+    report = write_report(arguments.runs or [Path("results")], arguments.out)
+    if not report.runs and report.problems and arguments.runs:
+        raise UsageError(f"{report.problems[0].path} {report.problems[0].reason}")
+    data = {
+        "page": str(report.page),
+        "files": [str(path) for path in report.files],
+        "runs": report.runs,
+        "problems": [{"path": str(problem.path), "reason": problem.reason} for problem in report.problems],
+    }
+    lines = [f"left out: {problem.path} {problem.reason}" for problem in report.problems]
+    lines.append(f"{report.page}: {report.runs} runs; tables and figures in {report.page.stem}-files")
+    _say(arguments, data, "\n".join(lines))
+    return 0
 
 
 def _selections(arguments: argparse.Namespace) -> list[Selection]:

@@ -127,7 +127,7 @@ def write_evaluations(path: Path, evaluations: Evaluations) -> None:
 def read_evaluations(path: Path) -> Evaluations:
     """What `write_evaluations` wrote; a UsageError if it is missing or damaged."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as content, np.load(content, allow_pickle=False) as file:
             rows = zip(file["timesteps"].tolist(), file["results"].tolist(), file["ep_lengths"].tolist(), strict=True)
             return {step: [Episode(*pair) for pair in zip(*both, strict=True)] for step, *both in rows}
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:

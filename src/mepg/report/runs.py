@@ -1,0 +1,160 @@
+"""Runs that lie in folders, read with suspicion: what is not whole is named, never averaged in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mepg.errors import UsageError
+from mepg.run.config import Config
+from mepg.run.files import Damaged
+from mepg.run.folder import Folder, read_evaluations
+
+Vector = npt.NDArray[np.float64]
+
+# Where one of these lies without a run.json, a run was, or was about to be.
+TRACES = {"evaluations.npz", "metrics.csv", "policy.safetensors", "result.json", ".run.json.writing"}
+
+
+class Run(NamedTuple):
+    """What a run measured; unless it is finished, so far."""
+
+    path: Path
+    config: Config
+    steps: npt.NDArray[np.int64]  # of the evaluations [T]
+    returns: Vector  # [T, episodes]
+    finished: bool
+    result: dict[str, Any] | None
+    seconds: float | None  # None until it is finished
+    eval_seconds: float  # of these, 0 where the run does not say
+    versions: dict[str, str]  # that it was started with
+
+    @property
+    def means(self) -> Vector:
+        """Each evaluation's mean return."""
+        means: Vector = self.returns.mean(axis=1)
+        return means
+
+    @property
+    def train_seconds(self) -> float | None:
+        return None if self.seconds is None else self.seconds - self.eval_seconds
+
+
+class Problem(NamedTuple):
+    """A folder that was left out, and why."""
+
+    path: Path
+    reason: str
+
+
+def read_run(path: Path) -> Run:
+    """The run in this folder; a UsageError if it cannot be trusted."""
+    folder = Folder(path)
+    try:
+        config = folder.config()
+        result = folder.result()
+        versions = folder.versions()
+        steps, returns = _evaluations(folder, config)
+    except (OSError, Damaged, RecursionError, MemoryError, OverflowError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read: {type(error).__name__}: {error}") from None
+    if result is None and folder.result_file.exists():
+        raise UsageError(f"{folder.result_file} is not a JSON object")
+    seconds, eval_seconds = (None, 0.0) if result is None else _check_result(folder, config, result, returns)
+    texts = {str(name): text for name, text in versions.items() if isinstance(text, str)}
+    return Run(path, config, steps, returns, result is not None, result, seconds, eval_seconds, texts)
+
+
+def collect(paths: Iterable[Path]) -> tuple[list[Run], list[Problem]]:
+    """Every run in or below these folders, each once, and what could not be used."""
+    runs: dict[Config, Run] = {}
+    problems: list[Problem] = []
+    seen: set[Path] = set()
+    for path in paths:
+        found = 0
+        for folder, reason in _folders(path):
+            found += 1
+            if folder.resolve() in seen:
+                continue
+            seen.add(folder.resolve())
+            if reason is not None:
+                problems.append(Problem(folder, reason))
+                continue
+            try:
+                run = read_run(folder)
+            except UsageError as error:
+                problems.append(Problem(folder, _without(folder, str(error))))
+                continue
+            if run.config in runs:
+                problems.append(Problem(folder, f"the same run as {runs[run.config].path}"))
+            else:
+                runs[run.config] = run
+        if not found:
+            problems.append(Problem(path, "holds no run" if path.is_dir() else "is not a folder"))
+    return list(runs.values()), problems
+
+
+def _without(folder: Path, reason: str) -> str:
+    """The reason alone: the folder is named beside it."""
+    return reason.replace(f"{folder}{os.sep}", "").removeprefix(f"{folder} ")
+
+
+def _folders(path: Path) -> Iterator[tuple[Path, str | None]]:
+    """Folders that hold a run, or should, with what is wrong if that can be seen from outside."""
+    unreadable: list[OSError] = []
+    for place, folders, files in os.walk(path, onerror=unreadable.append):
+        if "run.json" in files:
+            folders.clear()  # what lies deeper is the run's own
+            yield Path(place), None
+        elif TRACES & set(files):
+            folders.clear()
+            yield Path(place), "holds files of a run, but no run.json that says which run"
+        else:
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+    for error in unreadable:
+        if isinstance(error, PermissionError):
+            yield Path(error.filename), "cannot be read: permission denied"
+
+
+def _evaluations(folder: Folder, config: Config) -> tuple[npt.NDArray[np.int64], Vector]:
+    """Steps and returns, which have to be those that the config asks for, from the first on."""
+    if not folder.evaluations_file.exists():
+        if folder.result_file.exists():
+            raise UsageError(f"{folder.path} holds a finished run without its {folder.evaluations_file.name}")
+        return np.zeros(0, np.int64), np.zeros((0, config.eval_episodes))
+    evaluations = read_evaluations(folder.evaluations_file)
+    whole = -(-config.steps // config.eval_every)  # rounded up: the last step is evaluated too
+    if list(evaluations) != [min((i + 1) * config.eval_every, config.steps) for i in range(len(evaluations))]:
+        raise UsageError(f"{folder.evaluations_file} has evaluations at other steps than the run's")
+    if any(len(episodes) != config.eval_episodes for episodes in evaluations.values()):
+        raise UsageError(f"{folder.evaluations_file} has other than {config.eval_episodes} episodes an evaluation")
+    if folder.result_file.exists() and len(evaluations) != whole:
+        raise UsageError(f"{folder.path} holds a finished run with {len(evaluations)} of {whole} evaluations")
+    try:
+        returns = np.array([[episode.total for episode in episodes] for episodes in evaluations.values()], float)
+    except (TypeError, ValueError):
+        raise UsageError(f"{folder.evaluations_file} has returns that are not numbers") from None
+    if not np.isfinite(returns).all():
+        raise UsageError(f"{folder.evaluations_file} has a return that is not finite")
+    return np.array(list(evaluations), np.int64), returns.reshape(len(evaluations), config.eval_episodes)
+
+
+def _check_result(folder: Folder, config: Config, result: dict[str, Any], returns: Vector) -> tuple[float, float]:
+    """The run's seconds and those that evaluation took, once the result agrees with what was measured."""
+
+    def number(name: str, default: float | None = None) -> float:
+        value: Any = result.get(name, default)
+        if type(value) not in (int, float) or not np.isfinite(value):
+            raise UsageError(f"{folder.result_file} says {name} = {value!r}, which is not a number")
+        return float(value)
+
+    if number("steps") != config.steps or not np.isclose(number("final_return"), returns[-1].mean()):
+        raise UsageError(f"{folder.result_file} does not agree with {folder.evaluations_file.name}")
+    seconds, eval_seconds = number("seconds"), number("eval_seconds", 0.0)
+    if not 0 <= eval_seconds <= seconds:
+        raise UsageError(f"{folder.result_file} says that {eval_seconds} of {seconds} seconds went into evaluation")
+    return seconds, eval_seconds

@@ -1,0 +1,203 @@
+"use strict";
+// Draws the learning curves from the JSON above. Text from runs only ever becomes textContent.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const NS = "http://www.w3.org/2000/svg";
+  const MARGIN = { top: 10, right: 12, bottom: 26, left: 46 };
+
+  const svgElement = (parent, name, attributes, text) => {
+    const element = document.createElementNS(NS, name);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    if (text !== undefined) element.textContent = text;
+    parent.append(element);
+    return element;
+  };
+
+  const ticks = (low, high, count) => {
+    const rough = (high - low) / count || 1;
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const size = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough);
+    const found = [];
+    for (let i = Math.ceil(low / size - 1e-9); i * size <= high + 1e-9 * size; i++) found.push(i * size || 0); // never -0
+    return found;
+  };
+
+  const number = (value) =>
+    value.toLocaleString("en", { maximumFractionDigits: Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 1 ? 1 : 3 });
+  const axisNumber = (value, top) =>
+    value === 0 ? "0" : top >= 1e6 ? `${+(value / 1e6).toFixed(2)}M` : top >= 1e4 ? `${+(value / 1e3).toFixed(1)}k` : number(value);
+
+  const nearest = (steps, step) => {
+    let best = 0;
+    for (let i = 1; i < steps.length; i++) if (Math.abs(steps[i] - step) < Math.abs(steps[best] - step)) best = i;
+    return best;
+  };
+
+  class Plot {
+    constructor(place, panel) {
+      this.place = place;
+      this.panel = panel;
+      this.hidden = new Set();
+      this.step = null;
+      this.svg = document.createElementNS(NS, "svg");
+      this.svg.setAttribute("role", "img");
+      this.svg.setAttribute("tabindex", "0");
+      this.svg.setAttribute("aria-label", `Return against steps on ${panel.env}; arrow keys move along the curves`);
+      this.tip = document.createElement("div");
+      this.tip.className = "tip";
+      this.tip.hidden = true;
+      this.tip.setAttribute("role", "status");
+      place.append(this.svg, this.tip);
+      this.svg.addEventListener("pointermove", (event) => this.point(event));
+      this.svg.addEventListener("pointerdown", (event) => this.point(event));
+      this.svg.addEventListener("pointerleave", () => this.leave());
+      this.svg.addEventListener("blur", () => this.leave());
+      this.svg.addEventListener("keydown", (event) => this.key(event));
+      new ResizeObserver(() => this.draw()).observe(place);
+    }
+
+    get visible() {
+      return this.panel.curves.filter((curve) => !this.hidden.has(curve.label));
+    }
+
+    toggle(label, shown) {
+      if (shown) this.hidden.delete(label);
+      else this.hidden.add(label);
+      this.leave();
+      this.draw();
+    }
+
+    draw() {
+      const width = this.place.clientWidth;
+      if (!width) return; // folded away
+      const height = Math.round(Math.max(200, Math.min(300, width * 0.62)));
+      if (this.size !== width) {
+        this.size = width;
+        this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+        this.svg.setAttribute("height", height);
+      }
+      this.svg.replaceChildren();
+      const curves = this.visible;
+      if (!curves.length) {
+        svgElement(this.svg, "text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "every curve is switched off");
+        return;
+      }
+      let low = Infinity, high = -Infinity, last = 0;
+      for (const curve of curves) {
+        curve.mean.forEach((mean, i) => {
+          low = Math.min(low, mean - curve.half[i]);
+          high = Math.max(high, mean + curve.half[i]);
+        });
+        last = Math.max(last, curve.steps.at(-1));
+      }
+      const room = (high - low || Math.abs(high) || 1) * 0.05;
+      low -= room;
+      high += room;
+      const right = width - MARGIN.right, bottom = height - MARGIN.bottom;
+      this.x = (step) => MARGIN.left + (step / last) * (right - MARGIN.left);
+      this.y = (value) => bottom - ((value - low) / (high - low)) * (bottom - MARGIN.top);
+      this.unx = (x) => ((x - MARGIN.left) / (right - MARGIN.left)) * last;
+      this.bottom = bottom;
+
+      for (const value of ticks(low, high, 5)) {
+        svgElement(this.svg, "line", { class: "grid", x1: MARGIN.left, x2: right, y1: this.y(value), y2: this.y(value) });
+        const text = axisNumber(value, Math.max(Math.abs(low), Math.abs(high)));
+        svgElement(this.svg, "text", { x: MARGIN.left - 7, y: this.y(value) + 4, "text-anchor": "end" }, text);
+      }
+      for (const step of ticks(0, last, width < 420 ? 4 : 6)) {
+        const anchor = this.x(step) > right - 14 ? "end" : "middle";
+        svgElement(this.svg, "text", { x: this.x(step), y: height - 7, "text-anchor": anchor }, axisNumber(step, last));
+      }
+      for (const curve of curves) this.drawCurve(curve);
+      this.cursor = svgElement(this.svg, "g", {});
+    }
+
+    drawCurve(curve) {
+      const group = svgElement(this.svg, "g", { "data-curve": curve.label });
+      const point = (i, value) => `${this.x(curve.steps[i]).toFixed(1)},${this.y(value).toFixed(1)}`;
+      const up = curve.steps.map((_, i) => point(i, curve.mean[i] + curve.half[i]));
+      const down = curve.steps.map((_, i) => point(i, curve.mean[i] - curve.half[i])).reverse();
+      svgElement(group, "polygon", { points: [...up, ...down].join(" "), fill: curve.colour, opacity: 0.14 });
+      const all = Math.max(...curve.runs);
+      const whole = curve.runs.filter((runs) => runs === all).length; // fewer runs only ever at the end
+      const line = (from, to, dashes) => {
+        const points = [];
+        for (let i = from; i < to; i++) points.push(point(i, curve.mean[i]));
+        const style = { fill: "none", stroke: curve.colour, "stroke-width": 2, "stroke-linejoin": "round" };
+        if (points.length > 1) svgElement(group, "polyline", { points: points.join(" "), ...style, ...dashes });
+      };
+      line(0, whole, {});
+      line(Math.max(whole - 1, 0), curve.steps.length, whole < curve.steps.length ? { "stroke-dasharray": "5 4" } : {});
+      if (curve.steps.length === 1) {
+        const [x, y] = point(0, curve.mean[0]).split(",");
+        svgElement(group, "circle", { cx: x, cy: y, r: 3, fill: curve.colour });
+      }
+    }
+
+    point(event) {
+      const box = this.svg.getBoundingClientRect();
+      this.showAt(this.unx?.(event.clientX - box.left));
+    }
+
+    key(event) {
+      const curve = this.visible[0];
+      if (event.key === "Escape") this.leave();
+      if (!curve || !["ArrowLeft", "ArrowRight"].includes(event.key)) return;
+      event.preventDefault();
+      const here = this.step === null ? -1 : nearest(curve.steps, this.step);
+      const next = here + (event.key === "ArrowRight" ? 1 : -1);
+      this.showAt(curve.steps[Math.max(0, Math.min(curve.steps.length - 1, next))]);
+    }
+
+    leave() {
+      this.step = null;
+      this.tip.hidden = true;
+      this.cursor?.replaceChildren();
+    }
+
+    showAt(step) {
+      const curves = this.visible;
+      if (step === undefined || !curves.length || !this.cursor) return;
+      const steps = [...new Set(curves.flatMap((curve) => curve.steps))];
+      this.step = steps[nearest(steps, step)];
+      const values = curves
+        .map((curve) => ({ curve, i: curve.steps.indexOf(this.step) }))
+        .filter(({ i }) => i >= 0)
+        .sort((a, b) => b.curve.mean[b.i] - a.curve.mean[a.i]);
+      const x = this.x(this.step);
+      this.cursor.replaceChildren();
+      svgElement(this.cursor, "line", { class: "cursor", x1: x, x2: x, y1: MARGIN.top, y2: this.bottom });
+      const title = document.createElement("b");
+      title.textContent = `${this.step.toLocaleString("en")} steps`;
+      this.tip.replaceChildren(title);
+      for (const { curve, i } of values) {
+        svgElement(this.cursor, "circle", { cx: x, cy: this.y(curve.mean[i]), r: 3.5, fill: curve.colour });
+        const row = document.createElement("div");
+        const [dot, label, value] = ["i", "span", "em"].map((name) => document.createElement(name));
+        dot.style.background = curve.colour;
+        label.textContent = curve.label;
+        const fewer = curve.runs[i] < Math.max(...curve.runs) ? ` (${curve.runs[i]} of ${Math.max(...curve.runs)} seeds)` : "";
+        value.textContent = `${number(curve.mean[i])} ± ${number(curve.half[i])}${fewer}`;
+        row.append(dot, label, value);
+        this.tip.append(row);
+      }
+      this.tip.hidden = false;
+      const room = this.place.clientWidth - this.tip.offsetWidth;
+      this.tip.style.left = `${Math.max(0, Math.min(room, x > this.place.clientWidth / 2 ? x - this.tip.offsetWidth - 12 : x + 12))}px`;
+      this.tip.style.top = `${MARGIN.top}px`;
+    }
+  }
+
+  for (const block of document.querySelectorAll("[data-curves]")) {
+    const panels = data[Number(block.dataset.curves)];
+    const plots = [...block.querySelectorAll("[data-panel]")].map(
+      (figure) => new Plot(figure.querySelector(".plot"), panels[Number(figure.dataset.panel)]));
+    for (const button of block.querySelectorAll(".legend button")) {
+      button.addEventListener("click", () => {
+        const shown = button.getAttribute("aria-pressed") !== "true";
+        button.setAttribute("aria-pressed", String(shown));
+        for (const plot of plots) plot.toggle(button.dataset.label, shown);
+      });
+    }
+  }
+})();

@@ -1,0 +1,207 @@
+"""Folders of runs, whole and otherwise."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from mepg.errors import UsageError
+from mepg.report.runs import collect, read_run
+from mepg.run.files import write_json
+from mepg.run.folder import Folder, read_evaluations
+
+from .by_hand import make, write_run
+
+
+def alter(path, **changes):
+    write_json(path, {**json.loads(path.read_text()), **changes})
+
+
+def only_reason(path):
+    runs, problems = collect([path])
+    assert runs == []
+    (problem,) = problems
+    return problem.reason
+
+
+def test_a_finished_run(tmp_path):
+    config = make()
+    run = read_run(write_run(tmp_path / "run", config, seconds=90.0, eval_seconds=30.0))
+    assert run.config == config
+    assert run.finished
+    assert run.steps.tolist() == [1000, 2000, 3000, 4000]
+    assert run.returns.shape == (4, 2)
+    assert np.isclose(run.means[-1], run.result["final_return"])
+    assert (run.seconds, run.train_seconds) == (90.0, 60.0)
+    assert "python" in run.versions
+
+
+def test_a_result_without_evaluation_time(tmp_path):
+    folder = write_run(tmp_path / "run", make(), seconds=90.0)
+    result = json.loads((folder / "result.json").read_text())
+    del result["eval_seconds"]
+    write_json(folder / "result.json", result)
+    assert read_run(folder).train_seconds == 90.0
+
+
+def test_the_last_evaluation_may_come_early(tmp_path):
+    run = read_run(write_run(tmp_path / "run", make(steps=2500)))
+    assert run.steps.tolist() == [1000, 2000, 2500]
+    assert run.finished
+
+
+def test_an_unfinished_run_is_kept_and_marked(tmp_path):
+    run = read_run(write_run(tmp_path / "run", make(), finished=False, share=0.5))
+    assert not run.finished
+    assert run.steps.tolist() == [1000, 2000]
+    assert run.seconds is run.train_seconds is run.result is None
+
+
+def test_a_run_that_has_just_begun(tmp_path):
+    Folder(tmp_path / "run").claim(make()).close()
+    run = read_run(tmp_path / "run")
+    assert run.returns.shape == (0, 2)
+    assert not run.finished
+
+
+def test_runs_at_any_depth_each_once(tmp_path):
+    for i, place in enumerate(["a", "b/c/d", "b/e"]):
+        write_run(tmp_path / place, make(seed=i))
+    runs, problems = collect([tmp_path, tmp_path / "b" / "e"])
+    assert sorted(run.config.seed for run in runs) == [0, 1, 2]
+    assert problems == []
+
+
+def test_the_same_run_twice_counts_once(tmp_path):
+    write_run(tmp_path / "a", make())
+    write_run(tmp_path / "b", make())
+    runs, (problem,) = collect([tmp_path])
+    assert [run.path.name for run in runs] == ["a"]
+    assert problem.path.name == "b"
+    assert "the same run as" in problem.reason
+
+
+def test_another_number_of_threads_is_another_run(tmp_path):
+    write_run(tmp_path / "a", make())
+    folder = write_run(tmp_path / "b", make())
+    data = json.loads((folder / "run.json").read_text())
+    data["config"]["threads"] = 2
+    write_json(folder / "run.json", data)
+    assert len(collect([tmp_path])[0]) == 2
+
+
+def test_folders_without_runs(tmp_path):
+    assert only_reason(tmp_path) == "holds no run"
+    assert only_reason(tmp_path / "missing") == "is not a folder"
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff\xfe", b'{"format": 1}', b"[" * 100_000])
+def test_a_damaged_run_json(tmp_path, content):
+    folder = write_run(tmp_path / "run", make())
+    (folder / "run.json").write_bytes(content)
+    assert only_reason(tmp_path)
+
+
+def test_a_run_json_that_is_gone(tmp_path):
+    folder = write_run(tmp_path / "run", make())
+    (folder / "run.json").unlink()
+    assert "no run.json" in only_reason(tmp_path)
+
+
+def test_another_versions_run(tmp_path):
+    folder = write_run(tmp_path / "run", make())
+    alter(folder / "run.json", format=99)
+    assert "another version" in only_reason(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"algorithm": "<script>"},
+        {"seed": -1},
+        {"steps": 10**30, "eval_every": 1},
+        {"eval_episodes": 10**30},
+        {"env": 7},
+    ],
+)
+def test_a_config_that_means_nothing_or_something_else(tmp_path, change):
+    folder = write_run(tmp_path / "run", make())
+    data = json.loads((folder / "run.json").read_text())
+    alter(folder / "run.json", config={**data["config"], **change})
+    assert only_reason(tmp_path)
+
+
+# np.load leaves a file that is no archive to the garbage collector to close.
+def test_evaluations_that_are_cut_short(tmp_path):
+    folder = write_run(tmp_path / "run", make())
+    content = (folder / "evaluations.npz").read_bytes()
+    (folder / "evaluations.npz").write_bytes(content[: len(content) // 2])
+    assert "evaluations.npz cannot be read" in only_reason(tmp_path)
+
+
+def test_evaluations_that_would_run_code(tmp_path):
+    folder = write_run(tmp_path / "run", make())
+    code = np.array([os.system], dtype=object)
+    np.savez(folder / "evaluations.npz", timesteps=code, results=code, ep_lengths=code)
+    assert "cannot be read" in only_reason(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["evaluations.npz", "result.json"])
+def test_a_finished_run_that_lost_a_file(tmp_path, name):
+    folder = write_run(tmp_path / "run", make())
+    (folder / name).unlink()
+    runs, problems = collect([tmp_path])
+    if name == "result.json":
+        assert not runs[0].finished
+    else:
+        assert "without its evaluations.npz" in problems[0].reason
+
+
+def write_arrays(folder, steps, returns):
+    np.savez(folder / "evaluations.npz", timesteps=steps, results=returns, ep_lengths=np.ones_like(returns))
+
+
+@pytest.mark.parametrize(
+    ("steps", "returns", "reason"),
+    [
+        ([1000, 2000, 3000], np.ones((3, 2)), "3 of 4 evaluations"),
+        ([1000, 3000, 2000, 4000], np.ones((4, 2)), "other steps"),
+        ([1000, 2000, 3000, 4000, 5000], np.ones((5, 2)), "other steps"),
+        ([1000, 2000, 3000, 4000], np.ones((4, 3)), "episodes"),
+        ([1000, 2000, 3000, 4000], np.full((4, 2), np.nan), "not finite"),
+        ([1000, 2000, 3000, 4000], np.full((4, 2), "x"), "cannot be read|not numbers"),
+        ([1000, 2000, 3000, 4000], np.ones((4, 2)), "does not agree"),
+    ],
+)
+def test_evaluations_that_are_not_the_runs(tmp_path, steps, returns, reason):
+    folder = write_run(tmp_path / "run", make())
+    if returns.dtype.kind == "f":
+        write_arrays(folder, steps, returns)
+    else:
+        np.savez(folder / "evaluations.npz", timesteps=steps, results=returns, ep_lengths=np.ones((4, 2)))
+    with pytest.raises(UsageError, match=reason):
+        read_run(folder)
+
+
+@pytest.mark.parametrize(
+    "change", [{"seconds": "long"}, {"seconds": -1}, {"eval_seconds": 1e9}, {"final_return": None}, {"steps": 1}]
+)
+def test_a_result_that_cannot_be(tmp_path, change):
+    folder = write_run(tmp_path / "run", make())
+    alter(folder / "result.json", **change)
+    assert "result.json" in only_reason(tmp_path)
+
+
+def test_a_result_that_is_not_an_object(tmp_path):
+    folder = write_run(tmp_path / "run", make())
+    (folder / "result.json").write_text("[]")
+    assert "not a JSON object" in only_reason(tmp_path)
+
+
+def test_reading_changes_nothing(tmp_path):
+    folder = write_run(tmp_path / "run", make())
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    collect([tmp_path])
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    assert len(read_evaluations(folder / "evaluations.npz")) == 4
