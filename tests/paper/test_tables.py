@@ -13,6 +13,7 @@ from mepg.paper.tables import (
     divided_by_best,
     find_selections,
     group_variants,
+    improvements,
     own_tables,
     paper_table,
     published,
@@ -253,3 +254,15 @@ def test_text_from_a_run_is_neither_markup_nor_formula(tmp_path, env):
     (line,) = csv.DictReader(to_csv(table).splitlines(keepends=True))
     assert line["env"].endswith(env)
     assert not line["env"].startswith("=")
+
+
+def test_probability_of_improvement(tmp_path):
+    """ME-SAC's runs are all above SAC's; one run alone says nothing, nor does an unfinished one."""
+    for algorithm, level in (("me-sac", 2500.0), ("sac", 100.0)):
+        carry_out(select("table1", "smoke", only=[algorithm], envs=[HOPPER]), tmp_path, level=level)
+    runs = carry_out(select("table1", "smoke", only=["td3"], envs=[HOPPER], seeds=[0]), tmp_path)
+    found = improvements(select("table1", "smoke"), runs)
+    assert [(one.better, one.than, one.probability, one.tasks) for one in found] == [
+        ("ME-SAC", "SAC", (1.0, 1.0, 1.0), (HOPPER,))
+    ]
+    assert improvements(select("table1", "smoke"), [run._replace(finished=False) for run in runs]) == []

@@ -20,10 +20,21 @@ import numpy as np
 from mepg.algos import algorithms, find
 from mepg.core.settings import describe
 from mepg.paper.experiments import EXPERIMENTS, PLANS, Plan, Row, Selection, job_of
-from mepg.paper.stats import REFERENCE, Estimate, Vector, five_best, interval, iqm, mean_and_std, normalise
+from mepg.paper.stats import (
+    REFERENCE,
+    Estimate,
+    Vector,
+    five_best,
+    interval,
+    iqm,
+    mean_and_std,
+    normalise,
+    probability_of_improvement,
+)
 from mepg.run.config import Config
 from mepg.run.envs import PAPER_TASKS
 
+OURS = ("ME-SAC", "ME-DDPG")  # the paper's own algorithms
 Unit = Literal["return", "minutes", "parameters"]
 UNITS: dict[str, Unit] = {"return": "return", "seconds": "minutes", "parameters": "parameters"}
 COLUMNS = (
@@ -138,6 +149,34 @@ def paper_table(selection: Selection, runs: Iterable[Measured]) -> Table:
         is_papers=not needs_runs or is_papers(selection.plan),
         notes=_notes(selection, lines),
     )
+
+
+class Improvement(NamedTuple):
+    """How often a run of one row ends higher than a run of another."""
+
+    better: str
+    than: str
+    probability: Estimate
+    tasks: tuple[str, ...]
+
+
+def improvements(selection: Selection, runs: Iterable[Measured], over: Sequence[str] = OURS) -> list[Improvement]:
+    """Of the paper's own algorithms over each of the others, on tasks where both have several finished runs."""
+    by_config = {run.config: run for run in runs if run.finished}
+    final: dict[str, dict[str, list[float]]] = {}
+    for row in selection.experiment.rows:
+        ends = {
+            env: [by_config[c].means[-1] for c in configs(selection, row, env) if c in by_config] for env in PAPER_TASKS
+        }
+        final[row.label] = {env: values for env, values in ends.items() if len(values) > 1}
+    found = []
+    for better in (label for label in over if label in final):
+        for than in (label for label in final if label != better):
+            tasks = tuple(env for env in final[better] if env in final[than])
+            if tasks:
+                ours, theirs = ({env: final[label][env] for env in tasks} for label in (better, than))
+                found.append(Improvement(better, than, probability_of_improvement(ours, theirs), tasks))
+    return found
 
 
 def own_tables(runs: Sequence[Measured]) -> list[Table]:

@@ -24,11 +24,13 @@ from mepg.errors import UsageError
 from mepg.paper.experiments import EXPERIMENTS, PLANS, Selection, select
 from mepg.paper.tables import (
     Cell,
+    Improvement,
     Table,
     configs,
     divided_by_best,
     find_selections,
     group_variants,
+    improvements,
     is_papers,
     own_tables,
     paper_table,
@@ -77,6 +79,7 @@ class TableView(NamedTuple):
     file_name: str  # without its ending
     heat_maps: list[HeatMap]
     open: bool  # or folded, where there is little to see
+    improvements: Sequence[Improvement] = ()
 
 
 class CurvesView(NamedTuple):
@@ -169,7 +172,9 @@ def _table_views(selections: Sequence[Selection], runs: Sequence[Run]) -> list[T
         section = next(title for title, names in SECTIONS.items() if table.name in names)
         before, here = shown.setdefault((section, selection.folder_name), set()), _configs([selection]) & there
         rows = sum(any(cell.found for cell in line.cells) for line in table.lines)
-        views.append(TableView(table, f"{table.name}-{table.plan}", _heat_maps(table), rows > 1 and not here <= before))
+        better = improvements(selection, runs) if section == "Returns" else []
+        unfold = rows > 1 and not here <= before
+        views.append(TableView(table, f"{table.name}-{table.plan}", _heat_maps(table), unfold, better))
         before |= here
     counts = [paper_table(select(name, "paper"), ()) for name in SECTIONS["Parameters"]]
     return views + [TableView(table, table.name, [], table.name == "table10") for table in counts]
