@@ -37,6 +37,16 @@ def test_from_nothing_to_finished(capsys, tmp_path):
     status, again = reproduce(capsys, *ONE)
     assert (status, again["finished"]) == (0, 1)
     assert result.stat().st_mtime_ns == before
+    result.write_text("{")  # damaged: named, and the rest is carried out
+    two = [*ONE[:4], "me-ddpg,ddpg", *ONE[5:]]
+    status, rest = reproduce(capsys, *two)
+    assert (status, rest["runs"], rest["finished"]) == (1, 2, 1)
+    assert "result is damaged" in rest["failed"][0]["reason"]
+    page = (tmp_path / "results" / "smoke.html").read_text()
+    assert "result is damaged" in page
+    result.unlink()
+    result.parent.rename(tmp_path / "aside")
+    reproduce(capsys, *ONE)
     _, plan = reproduce(capsys, "table11", *ONE[1:], "--dry-run")  # p = 0.1 among twelve is the same run
     assert (plan["runs"], plan["finished"]) == (12, 1)
 

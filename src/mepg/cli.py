@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from mepg.errors import RunFailure, UsageError
 
 if TYPE_CHECKING:
-    from mepg.engine.jobs import Job
+    from mepg.engine.schedule import Stock
     from mepg.paper.experiments import Selection
     from mepg.run.session import Session  # at run time only once the number of threads is known
 
@@ -369,34 +369,33 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     from mepg.display import Board
     from mepg.engine.local import Local
     from mepg.engine.ray import Ray
-    from mepg.engine.schedule import Engine, carry_out, claim
+    from mepg.engine.schedule import Engine, carry_out, claim, take_stock
     from mepg.paper.experiments import jobs
     from mepg.report.page import write_report
 
     selections = _selections(arguments)
     wanted = {job.folder: job for selection in selections for job in jobs(selection, arguments.results)}
     folder = arguments.results / selections[0].folder_name
-    missing = [job for job in wanted.values() if not job.finished()]
-    finished = len(wanted) - len(missing)
+    stock = take_stock(wanted.values())
     if arguments.dry_run:
-        return _say_what_there_is_to_do(arguments, missing, finished)
+        return _say_what_there_is_to_do(arguments, stock)
     engine: Engine = Local(arguments.workers) if arguments.engine == "local" else Ray(arguments.address)
     stopped: list[str] = []
     with (
         claim(folder),
         _signals_to(lambda number, _: stopped.append(signal.Signals(number).name)),
-        Board(missing, finished, quiet=arguments.json) as board,
+        Board(stock.missing, len(stock.finished), quiet=arguments.json) as board,
     ):
-        failures = carry_out(missing, engine, folder / "logs", board, lambda: bool(stopped))
-    done = sum(job.finished() for job in wanted.values())
+        failures = carry_out(stock.missing, engine, folder / "logs", board, lambda: bool(stopped)) + stock.unusable
+    done = len(take_stock(wanted.values()).finished)
     data = {
         "runs": len(wanted),
         "finished": done,
-        "failed": [{"run": str(f.job.folder), "reason": f.reason, "log": str(f.log)} for f in failures],
+        "failed": [{"run": str(f.job.folder), "reason": f.reason, "log": f.log and str(f.log)} for f in failures],
         "stopped_by": stopped[0] if stopped else None,
     }
     lines = [f"{done} of {len(wanted)} runs are finished, in {folder}"]
-    lines += [f"  failed: {f.job.folder.name}: {f.reason} ({f.log})" for f in failures]
+    lines += [f"  failed: {f.job.folder.name}: {f.reason}" + (f" ({f.log})" if f.log else "") for f in failures]
     if stopped:
         lines.append(f"{stopped[0]}: saved; the same command goes on from there")
     else:
@@ -443,7 +442,7 @@ def _selections(arguments: argparse.Namespace) -> list[Selection]:
     return found
 
 
-def _say_what_there_is_to_do(arguments: argparse.Namespace, missing: Sequence[Job], finished: int) -> int:
+def _say_what_there_is_to_do(arguments: argparse.Namespace, stock: Stock) -> int:
     """How many runs, how many of them are there, and how long the rest takes here."""
     from rich.console import Console
     from rich.progress import track
@@ -452,6 +451,8 @@ def _say_what_there_is_to_do(arguments: argparse.Namespace, missing: Sequence[Jo
     from mepg.engine.speed import Speeds
 
     speeds = Speeds(arguments.results / "speeds.json")
+    missing, finished = stock.missing, len(stock.finished)
+    runs = finished + len(missing) + len(stock.unusable)
     kinds = {job.config.algorithm: job for job in missing if speeds.of(job) is None}
     console = Console(stderr=True)
     for job in track(list(kinds.values()), "measuring this machine", console=console, transient=True):
@@ -460,9 +461,12 @@ def _say_what_there_is_to_do(arguments: argparse.Namespace, missing: Sequence[Jo
     each = {job: speed.seconds(job.config) for job in missing if (speed := speeds.of(job)) is not None}
     workers = Local(arguments.workers).capacity()
     seconds = sum(each.values()) / workers
-    data = {"runs": finished + len(missing), "finished": finished, "missing": len(missing), "seconds": seconds}
-    text = f"{finished + len(missing)} runs, {finished} of them finished; the rest takes about {_duration(seconds)}"
-    _say(arguments, {**data, "workers": workers}, text + f" on {workers} cores" if missing else text)
+    data = {"runs": runs, "finished": finished, "missing": len(missing), "seconds": seconds, "workers": workers}
+    lines = [f"{runs} runs, {finished} of them finished"]
+    if missing:
+        lines[0] += f"; the rest takes about {_duration(seconds)} on {workers} cores"
+    lines += [f"  cannot be used: {failure.job.folder.name}: {failure.reason}" for failure in stock.unusable]
+    _say(arguments, {**data, "unusable": [str(failure.job.folder) for failure in stock.unusable]}, "\n".join(lines))
     return 0
 
 

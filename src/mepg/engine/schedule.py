@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol, TextIO
 
@@ -42,7 +42,7 @@ class Failure(NamedTuple):
 
     job: Job
     reason: str
-    log: Path
+    log: Path | None  # None: it was not even begun
 
 
 class Watch(Protocol):
@@ -88,6 +88,25 @@ def carry_out(
         watch.show({job: job.progress() for job in running}, finished, len(failures))
         time.sleep(POLL)
     return failures
+
+
+class Stock(NamedTuple):
+    """What there is of the runs that are wanted."""
+
+    finished: list[Job]
+    missing: list[Job]  # or unfinished
+    unusable: list[Failure]  # something else lies there, or what lies there is damaged
+
+
+def take_stock(jobs: Iterable[Job]) -> Stock:
+    """Look into every folder; one that cannot be used is named and does not stop the others."""
+    stock = Stock([], [], [])
+    for job in jobs:
+        try:
+            (stock.finished if job.finished() else stock.missing).append(job)
+        except UsageError as error:
+            stock.unusable.append(Failure(job, str(error), None))
+    return stock
 
 
 def claim(results: Path) -> TextIO:
