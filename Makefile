@@ -5,13 +5,20 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 ENV_ID := InvertedPendulumSwingupBulletEnv-v0
 
-.PHONY: train test test-slow check bench lock clean
+.PHONY: train test test-cluster test-slow check bench lock clean
 
 train: $(VENV)/.installed
 	$(BIN)/mepg train me-sac --env $(ENV_ID) --steps 30000 --set warmup=1000 --eval-every 2500 --threads 2
 
+# Apart from those that learn, tests mostly compile: half as long without optimisations.
 test: check
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n 2 tests/test_learning.py
+	XLA_FLAGS=--xla_backend_optimization_level=0 \
+		$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore tests/test_learning.py
+
+# On a Ray cluster of two nodes, one of which is killed: a minute.
+test-cluster: $(VENV)/.installed
+	$(BIN)/pytest -m cluster
 
 # That the ensembles learn: half an hour or more.
 test-slow: $(VENV)/.installed

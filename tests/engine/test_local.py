@@ -30,14 +30,15 @@ def job(folder, env="HopperBulletEnv-v0", steps=1200, seed=0, algorithm="me-ddpg
 
 
 class Looking:
-    """Remembers what it saw, and acts once a run has got somewhere."""
+    """Remembers what it saw, and acts once all runs that go on have got somewhere."""
 
     def __init__(self, act=lambda going_on: None):
         self.act, self.seen, self.acted = act, [], False
 
     def show(self, going_on, finished, failed):
         self.seen.append((len(going_on), finished, failed))
-        if not self.acted and any(list((job.folder / "checkpoints").glob("*.json")) for job in going_on):
+        saved = [any((job.folder / "checkpoints").glob("*.json")) for job in going_on]
+        if not self.acted and saved and all(saved):
             self.act(going_on)
             self.acted = True
 

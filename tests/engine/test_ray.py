@@ -18,8 +18,12 @@ from mepg.errors import UsageError
 from tests.engine.test_local import Looking, job
 from tests.run.processes import assert_same_run
 
+STEPS = 4000  # long enough for both to be under way when the node dies
 RAY = Path(sys.executable).parent / "ray"
-pytestmark = pytest.mark.skipif(not RAY.exists(), reason="Ray is not installed: pip install 'mepg[ray]'")
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(not RAY.exists(), reason="Ray is not installed: pip install 'mepg[ray]'"),
+]
 
 
 def free_port():
@@ -73,7 +77,7 @@ def test_a_node_dies_and_its_run_moves(cluster, tmp_path):
     engine = Ray(address)
     try:
         wait_for(lambda: engine.capacity() == 2)
-        wanted = [job(tmp_path / f"ray{seed}", seed=seed) for seed in (0, 1)]
+        wanted = [job(tmp_path / f"ray{seed}", seed=seed, steps=STEPS) for seed in (0, 1)]
         looking = Looking(lambda _: with_children(second.pid, signal.SIGKILL))
         assert carry_out(wanted, engine, tmp_path / "logs", looking, lambda: False) == []
         assert looking.acted
@@ -82,7 +86,7 @@ def test_a_node_dies_and_its_run_moves(cluster, tmp_path):
         engine.close()
     assert all(one.finished() for one in wanted)
     assert any("resumed at step" in log.read_text() for log in (tmp_path / "logs").iterdir())
-    here = [job(tmp_path / f"local{seed}", seed=seed) for seed in (0, 1)]
+    here = [job(tmp_path / f"local{seed}", seed=seed, steps=STEPS) for seed in (0, 1)]
     assert carry_out(here, Local(2), tmp_path / "logs", Looking(), lambda: False) == []
     for seed in (0, 1):
         assert_same_run(tmp_path / f"local{seed}", tmp_path / f"ray{seed}")

@@ -17,7 +17,12 @@ ENV = "InvertedPendulumBulletEnv-v0"  # its first episodes are short: several be
 SETTINGS = ["hidden=16,16", "batch_size=16", "warmup=30", "replay_size=60"]  # the ring wraps
 
 
-@pytest.mark.parametrize("name", algorithms())
+ABLATIONS = [name for name, algorithm in algorithms().items() if algorithm.parent in ("me-ddpg", "me-sac", "redq")]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in ABLATIONS else name for name in algorithms()]
+)
 def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     """In one process, so that everything is compiled once; test_resume.py kills real ones."""
     config = Config.make(name, SETTINGS, env=ENV, steps=100, eval_every=50, eval_episodes=2)

@@ -15,8 +15,10 @@ from tests.run.processes import assert_same_run, checkpoints, command, kill_afte
     [
         ("me-sac", "HopperBulletEnv-v0", []),
         ("td3", "Walker2DBulletEnv-v0", ["replay_size=400", "dropout.p=0.1"]),  # the ring wraps at step 400
-        ("sunrise", "HopperBulletEnv-v0", ["replay_size=400"]),  # bits of transitions, a member for each episode
-        ("ace", "HopperBulletEnv-v0", []),  # noise that goes on from step to step
+        # bits of transitions, a member for each episode
+        pytest.param("sunrise", "HopperBulletEnv-v0", ["replay_size=400"], marks=pytest.mark.slow),
+        # noise that goes on from step to step
+        pytest.param("ace", "HopperBulletEnv-v0", [], marks=pytest.mark.slow),
     ],
 )
 def test_kill_9_at_random_moments(algorithm, env, settings, tmp_path):
