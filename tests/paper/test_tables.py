@@ -67,6 +67,7 @@ def test_a_cell_by_hand(tmp_path):
     assert cell.difference == pytest.approx(cell.ours - 2533)
     assert (cell.found, cell.wanted, cell.complete) == (2, 2, True)
     (line,) = table.lines
+    assert cell.iqm == line.iqm  # of the only task
     assert line.iqm.value == pytest.approx(iqm({HOPPER: [normalise(run.means[-1], HOPPER) for run in runs]}))
     assert line.iqm.low <= line.iqm.value <= line.iqm.high
     assert line.iqm_tasks == (HOPPER,)
@@ -228,7 +229,7 @@ def test_csv_has_a_line_for_each_cell(tmp_path):
     assert float(line["ours"]) == pytest.approx(cell.ours, rel=1e-5)
     assert (line["published"], line["found"], line["wanted"], line["papers_plan"]) == ("2318", "2", "2", "false")
     (line,) = [line for line in lines if line["unit"] == "iqm"]
-    assert float(line["low"]) <= float(line["ours"]) <= float(line["high"])
+    assert float(line["low"]) <= float(line["iqm"]) <= float(line["high"])
 
 
 def test_markdown_says_what_is_missing(tmp_path):

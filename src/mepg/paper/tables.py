@@ -39,7 +39,7 @@ Unit = Literal["return", "minutes", "parameters"]
 UNITS: dict[str, Unit] = {"return": "return", "seconds": "minutes", "parameters": "parameters"}
 COLUMNS = (
     "table", "plan", "papers_plan", "row", "algorithm", "dropout_p", "env", "unit", "published", "published_std",
-    "ours", "std", "difference", "final", "low", "high", "found", "wanted", "unfinished",
+    "ours", "std", "difference", "final", "iqm", "low", "high", "found", "wanted", "unfinished",
 )  # fmt: skip
 
 
@@ -74,6 +74,7 @@ class Cell(NamedTuple):
     ours: float | None = None  # by the paper's metric
     std: float | None = None  # over runs, if there are several
     final: float | None = None  # the last evaluation's mean, over runs
+    iqm: Estimate | None = None  # of normalised final returns, if there are reference scores and several runs
     found: int = 0  # finished runs
     wanted: int = 0
     unfinished: int = 0
@@ -313,11 +314,11 @@ def to_csv(table: Table) -> str:
             paper = ["", ""] if cell.published is None else [_digits(cell.published.value), _digits(cell.published.std)]
             ours = [_digits(value) for value in (cell.ours, cell.std, cell.difference, cell.final)]
             counts = [cell.found, cell.wanted, cell.unfinished]
-            writer.writerow([*head, _plain(cell.env), table.unit, *paper, *ours, "", "", *counts])
+            middle = [""] * 3 if cell.iqm is None else [_digits(number) for number in cell.iqm]
+            writer.writerow([*head, _plain(cell.env), table.unit, *paper, *ours, *middle, *counts])
         if line.iqm is not None:
-            value, *ends = (_digits(number) for number in line.iqm)
             tasks = "+".join(map(short_name, line.iqm_tasks))
-            writer.writerow([*head, tasks, "iqm", "", "", value, "", "", "", *ends, "", "", ""])
+            writer.writerow([*head, tasks, "iqm", *[""] * 6, *map(_digits, line.iqm), "", "", ""])
     return text.getvalue()
 
 
@@ -371,7 +372,8 @@ def _cell(env: str, runs: Sequence[Measured], wanted: int, unit: Unit) -> Cell:
     ours, std = mean_and_std(values)
     several = len(values) > 1
     final = float(np.mean([run.means[-1] for run in finished])) if unit == "return" else None
-    return cell._replace(ours=ours, std=std if several else None, final=final)
+    middle, _ = _iqm({env: runs}) if unit == "return" else (None, ())
+    return cell._replace(ours=ours, std=std if several else None, final=final, iqm=middle)
 
 
 @cache
