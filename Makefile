@@ -20,7 +20,7 @@ test: check
 test-cluster: $(VENV)/.installed
 	$(BIN)/pytest -m cluster
 
-# That the ensembles learn: half an hour or more.
+# That the ensembles learn, and more of resuming: over half an hour.
 test-slow: $(VENV)/.installed
 	$(BIN)/pytest -n 2 --dist worksteal -m slow
 
