@@ -161,6 +161,7 @@ OTHERS = {
     "critic_lr": [1e-2],
     "hidden": [(8, 16)],
     "init": ["orthogonal", "uniform"],
+    "precision": ["mixed"],
     "dropout.p": [0.5],
     "dropout.masks": ["independent", "online"],
     "dropout.layers": ["all"],

@@ -33,7 +33,7 @@ def test_the_ring_forgets_the_oldest():
 
 def test_samples_are_uniform_over_what_is_there():
     for capacity, count in [(10, 25), (10, 10), (10, 3), (10, 30)]:
-        rows, numbers = filled(capacity, count).sample(100_000, np.random.default_rng(0))
+        rows, numbers = filled(capacity, count).sample(np.random.default_rng(0).random(100_000))
         batch = unpack(rows, numbers, SIZES)
         values, counts = np.unique(batch.reward, return_counts=True)
         there = range(max(0, count - capacity), count)

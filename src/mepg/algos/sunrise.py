@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from mepg.algos import Algorithm
 from mepg.algos.sac import SAC
 from mepg.core import agent, policies
+from mepg.core.chance import same_kind
 from mepg.core.nets import Mlp, q_values
 from mepg.core.spec import Spec, require
 from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metrics, Sizes, Trainable, Weights
@@ -87,7 +88,7 @@ def build(spec: Sunrise, sizes: Sizes) -> Agent:
         if spec.backup_temperature is not None:
             trust = backup_weights(state.members, batch.next_obs, k_weight, spec)
         if spec.bootstrap is not None:
-            bits = bootstrap_bits(jax.random.wrap_key_data(state.bootstrap), batch.number, spec.bootstrap, spec.members)
+            bits = bootstrap_bits(same_kind(state.bootstrap), batch.number, spec.bootstrap, spec.members)
             # The authors' mean over a member's own transitions has one more in the denominator.
             bits *= len(batch.reward) / (bits.sum(axis=1, keepdims=True) + 1)
         members, metrics = jax.vmap(
@@ -121,7 +122,7 @@ def backup_weights(members: AgentState, next_obs: Array, key: Key, spec: Sunrise
     def next_q(actor: Trainable, critic: Trainable, k: Key) -> Array:
         phi_next = actor.params if actor.target is None else actor.target
         action, _ = policies.sample(spec, phi_next, next_obs, k)
-        return q_values(critic.target, next_obs, action)  # [N, B]
+        return q_values(critic.target, next_obs, action, precision=spec.precision)  # [N, B]
 
     q = jax.vmap(next_q)(members.actor, members.critic, jax.random.split(key, spec.members))  # [M, N, B]
     assert spec.backup_temperature is not None

@@ -37,12 +37,12 @@ def critic_gradient(
 
     next_action, log_prob = pi(batch.next_obs, k_action)  # a' ~ pi(s')
     next_action = policies.jitter(spec.smoothing, next_action, k_smoothing)
-    next_q = q_values(theta_target, batch.next_obs, next_action, m_target, spec.mask_place).min(axis=0)  # [B]
-    y = batch.reward + spec.discount * batch.alive * (next_q - alpha * log_prob)
+    next_q = q_values(theta_target, batch.next_obs, next_action, m_target, spec.mask_place, spec.precision)  # [N, B]
+    y = batch.reward + spec.discount * batch.alive * (next_q.min(axis=0) - alpha * log_prob)  # [B]
 
     def loss(theta: Mlp, m: Mask | None) -> tuple[Array, Array]:
         """Of one critic."""
-        q = q_value(theta, batch.obs, batch.action, m, spec.mask_place)
+        q = q_value(theta, batch.obs, batch.action, m, spec.mask_place, spec.precision)
         return 0.5 * (weight * jnp.square(q - y)).mean(), q.mean()
 
     # One critic after the other, so that what its forward pass leaves for the backward one is still in the cache.

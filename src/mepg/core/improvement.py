@@ -34,7 +34,7 @@ def policy_view(theta: Mlp, obs: Array, action: Array, mask: Mask | None, spec: 
     """Q(s, a; theta) as the policy sees it: the first of N critics, their minimum or their mean. [B]"""
     if spec.improve_on == "first":
         theta, mask = jax.tree.map(lambda leaf: leaf[:1], (theta, mask))
-    q = q_values(theta, obs, action, mask, spec.mask_place)  # [N, B]
+    q = q_values(theta, obs, action, mask, spec.mask_place, spec.precision)  # [N, B]
     return q.mean(axis=0) if spec.improve_on == "mean" else q.min(axis=0)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from mepg.core import chance
 from mepg.core.nets import Mask
 from mepg.core.spec import Spec
 from mepg.core.types import Key
@@ -38,10 +39,7 @@ def _draw(spec: Spec, batch: int, key: Key) -> Mask:
     keys = jax.random.split(key, len(masked))
 
     def layer(k: Key, units: int) -> jax.Array:
-        # The older threefry scheme gives two words a hash, and each word two numbers: a quarter of the work.
-        with jax.threefry_partitionable(False):
-            words = jax.random.bits(k, (spec.critics, rows, (units + 1) // 2), jnp.uint32)
-        numbers = jnp.concatenate([words % _LEVELS, words // _LEVELS], axis=-1)[..., :units]
+        numbers = chance.numbers16(k, (spec.critics, rows, units))
         # Scaled by the keep-rate that was really drawn, so that the mask's mean is exactly 1.
         return jnp.where(numbers < keep, jnp.float32(_LEVELS / keep), 0.0)  # [N, B or 1, H]
 

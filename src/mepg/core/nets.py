@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from functools import partial
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from mepg.core.types import Array, Key
 
+Precision = Literal["full", "mixed"]
 Mask = tuple[Array | None, ...]  # the paper's m: an entry for each hidden layer, None where it is left alone
+
+
+def _multiplies_bfloat16() -> bool:
+    try:
+        about = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+    return any(flag in about for flag in ("avx512_bf16", "amx_bf16", " bf16"))
+
+
+MULTIPLIES_BFLOAT16 = _multiplies_bfloat16()  # this machine, by an instruction of its own
 
 
 class Norm(NamedTuple):
@@ -37,15 +51,16 @@ def mlp(
     mask: Mask | None = None,
     place: str = "after",
     f: Callable[[Array], Array] = jax.nn.relu,
+    precision: Precision = "full",
 ) -> Array:
     """Eq. (2): z = w x + b, x = f(z); with a mask, Eq. (3): x~ = m * x.
 
     The mask carries the factor 1/(1-p), so the bias after it is not scaled (D3). It acts after f, as
-    in Eq. (3), or before normalisation and f, as in DroQ.
+    in Eq. (3), or before normalisation and f, as in DroQ. The output layer is always in full precision.
     """
     *hidden, output = layers
     for layer, m in zip(hidden, mask or (None,) * len(hidden), strict=True):
-        z = x @ layer.w + layer.b
+        z = affine(precision, layer.w, layer.b, x)
         if m is not None and place == "before":
             z = m * z
         if layer.norm is not None:
@@ -53,17 +68,72 @@ def mlp(
         x = f(z)
         if m is not None and place == "after":
             x = m * x
-    return x @ output.w + output.b
+    return affine("full", output.w, output.b, x)
 
 
-def q_value(theta: Mlp, obs: Array, action: Array, mask: Mask | None = None, place: str = "after") -> Array:
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def affine(precision: Precision, w: Array, b: Array, x: Array) -> Array:
+    """z = w x + b, [B, outputs]."""
+    return multiply(precision, x, w) + b
+
+
+def _affine_forward(precision: Precision, w: Array, b: Array, x: Array) -> tuple[Array, tuple[Array, Array]]:
+    return affine(precision, w, b, x), (w, x)
+
+
+def _affine_backward(precision: Precision, kept: tuple[Array, Array], dz: Array) -> tuple[Array, Array, Array]:
+    """dw = x' dz, db = sum dz, dx = dz w'."""
+    w, x = kept
+    # A single output's dz is a column, for which the compiler has no good program on the right side.
+    dw = multiply(precision, dz.T, x).T if dz.shape[-1] == 1 else multiply(precision, x.T, dz)
+    return dw, dz.sum(axis=0), multiply(precision, dz, w.T)
+
+
+affine.defvjp(_affine_forward, _affine_backward)
+
+
+def multiply(precision: Precision, a: Array, b: Array) -> Array:
+    """a b; in mixed precision of bfloat16 inputs, added up in float32.
+
+    A product of two bfloat16 numbers is exact in float32. So where the machine has no instruction for it,
+    rounding the inputs and multiplying as usual gives the same, and sooner.
+    """
+    if precision == "full":
+        return a @ b
+    if MULTIPLIES_BFLOAT16:
+        return jnp.matmul(a.astype(jnp.bfloat16), b.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
+    return jax.lax.reduce_precision(a, 8, 7) @ jax.lax.reduce_precision(b, 8, 7)
+
+
+def q_value(
+    theta: Mlp,
+    obs: Array,
+    action: Array,
+    mask: Mask | None = None,
+    place: str = "after",
+    precision: Precision = "full",
+) -> Array:
     """D_m Q(s, a; theta) of one critic, [B]; without a mask, of the complete network."""
-    return mlp(theta, jnp.concatenate([obs, action], axis=-1), mask, place).squeeze(-1)
+    x = jnp.concatenate([obs, action], axis=-1)
+    return mlp(theta, x, mask, place, precision=precision).squeeze(-1)
 
 
-def q_values(theta: Mlp, obs: Array, action: Array, mask: Mask | None = None, place: str = "after") -> Array:
+def q_values(
+    theta: Mlp,
+    obs: Array,
+    action: Array,
+    mask: Mask | None = None,
+    place: str = "after",
+    precision: Precision = "full",
+) -> Array:
     """The same of every critic, [N, B]."""
-    return jax.vmap(lambda critic, m: q_value(critic, obs, action, m, place))(theta, mask)
+
+    def q(theta: Mlp, mask: Mask | None) -> Array:
+        return q_value(theta, obs, action, mask, place, precision)
+
+    if len(theta[0].b) == 1:  # without an axis of one, which would cost some copies
+        return q(*jax.tree.map(lambda leaf: leaf[0], (theta, mask)))[None]
+    return jax.vmap(q)(theta, mask)
 
 
 def _normalise(z: Array) -> Array:

@@ -23,7 +23,7 @@ def sample(spec: Spec, phi: Mlp, obs: Array, key: Key) -> tuple[Array, Array]:
     if spec.gaussian is None:
         action = mode(spec, phi, obs)
         return action, jnp.zeros(action.shape[:-1])
-    mean, log_std = _gaussian_head(spec.gaussian, mlp(phi, obs))
+    mean, log_std = _gaussian_head(spec.gaussian, mlp(phi, obs, precision=spec.precision))
     noise = jax.random.normal(key, mean.shape)
     raw = mean + jnp.exp(log_std) * noise
     log_normal = -0.5 * noise**2 - log_std - 0.5 * jnp.log(2 * jnp.pi)
@@ -34,7 +34,7 @@ def sample(spec: Spec, phi: Mlp, obs: Array, key: Key) -> tuple[Array, Array]:
 
 def mode(spec: Spec, phi: Mlp, obs: Array) -> Array:
     """The action without chance: pi(s; phi), or tanh of the Gaussian's mean. [B, A]"""
-    outputs = mlp(phi, obs)
+    outputs = mlp(phi, obs, precision=spec.precision)
     if spec.gaussian is not None:
         outputs, _ = jnp.split(outputs, 2, axis=-1)
     return jnp.tanh(outputs)

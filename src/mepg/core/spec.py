@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from mepg.core.nets import Precision
+
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
@@ -94,6 +96,7 @@ class Spec:
     critic_lr: float = 3e-4
     hidden: tuple[int, ...] = (256, 256)
     init: Literal["uniform", "orthogonal"] = "uniform"  # D10
+    precision: Precision = "full"  # mixed: hidden layers multiply bfloat16 numbers, and add up in float32
     batch_size: int = 256
     replay_size: int = 1_000_000
     warmup: int = 25_000  # steps with uniformly random actions, before the first update

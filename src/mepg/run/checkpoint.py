@@ -27,7 +27,7 @@ from mepg.run.files import Arrays, Damaged, read_arrays, read_json, write_arrays
 from mepg.run.loop import Snapshot
 from mepg.run.replay import Replay
 
-FORMAT = 2
+FORMAT = 3
 KEPT = 2  # checkpoints: the last one, and the one before in case the last is damaged
 
 
@@ -71,7 +71,7 @@ class Checkpoints:
         self._pieces = [piece for piece in self._pieces if piece.stop > replay.oldest]
 
         arrays = flatten(snapshot.state, "agent") | flatten(snapshot.memory, "memory")
-        arrays |= {"actions": snapshot.actions, "sums": snapshot.sums}
+        arrays |= {"action": snapshot.action, "actions": snapshot.actions, "sums": snapshot.sums}
         _require_finite(arrays)
         content = {
             "format": FORMAT,
@@ -145,6 +145,7 @@ class Checkpoints:
             step=int(content["step"]),
             state=unflatten(arrays, state, "agent"),
             memory=unflatten(arrays, memory, "memory"),
+            action=arrays["action"],
             episode=int(content["episode"]),
             actions=arrays["actions"],
             recent=_episodes(content["recent"]),

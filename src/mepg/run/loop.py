@@ -7,8 +7,6 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
@@ -17,8 +15,9 @@ from mepg.errors import RunFailure
 from mepg.run.config import Config
 from mepg.run.envs import Env, Vector
 from mepg.run.evaluate import Episode, evaluate
-from mepg.run.keys import episode_seed, generator, jax_key
-from mepg.run.replay import Replay, row_width, unpack
+from mepg.run.keys import Fractions, episode_seed, generator
+from mepg.run.program import Program
+from mepg.run.replay import Replay
 
 LOG_EVERY = 1_000  # steps between two rows of metrics
 RECENT_EPISODES = 100  # over which the training episodes' mean return is taken, as in Stable-Baselines3
@@ -42,7 +41,8 @@ class Snapshot(NamedTuple):
     step: int
     state: Any  # the agent's
     memory: Any  # what the agent remembers of the episode under way
-    episode: int  # that episode's number
+    action: Vector  # the next one
+    episode: int  # the number of the episode under way
     actions: npt.NDArray[np.float32]  # those taken in it, [n, A]
     recent: list[Episode]
     evaluations: Evaluations
@@ -54,11 +54,9 @@ class Loop:
 
     def __init__(self, config: Config, agent: Agent, env: Env, eval_env: Env, replay: Replay) -> None:
         self.config, self.env, self.eval_env, self.replay = config, env, eval_env, replay
-        self.metric_names = _metric_names(agent, env, config.spec.batch_size)
-        self._begin, self._act, self._exploit, self._update = _compile(config, agent, env, self.metric_names)
-        # What runs once need not be optimised: the same bits, and with SUNRISE ten seconds less to wait.
-        init = jax.jit(agent.init, compiler_options={"xla_backend_optimization_level": 1})
-        self.state = init(jax_key(config.seed, "init"))
+        self._program = Program(config, agent, env.sizes)
+        self.metric_names = self._program.metric_names
+        self._leaves = self._program.init()  # the agent's state
         self.step = 0
         self.memory: Any  # the agent's, of the episode under way
         self._episode = 0
@@ -66,11 +64,18 @@ class Loop:
         self._actions: list[Vector]
         self._total: float
         self._recent: deque[Episode] = deque(maxlen=RECENT_EPISODES)
+        self._fractions = Fractions(config.seed, "replay", config.spec.updates_per_step * config.spec.batch_size)
         self._pending: list[tuple[int, Array]] = []  # metrics that the device may still be working on
         self._sums = np.zeros((2, len(self.metric_names)))
         self.evaluations: Evaluations = {}
         self.seconds_evaluating = 0.0  # in this session
         self._begin_episode()
+        self._action = self._choose_action()  # the next one
+
+    @property
+    def state(self) -> Any:
+        """The agent's; the next step writes over it."""
+        return self._program.unflatten(self._leaves)
 
     def __iter__(self) -> Iterator[Record]:
         while self.step < self.config.steps:
@@ -83,36 +88,44 @@ class Loop:
 
     def _advance(self) -> Record:
         config, spec = self.config, self.config.spec
-        action = self._choose_action()
+        action = self._action
+        if not np.isfinite(action).all():
+            self._drain()  # says which quantity went wrong first, if one did
+            raise RunFailure(f"the policy's action became {action}")
         outcome = self.env.step(action)
         self.replay.add(self._obs, action, outcome.reward, outcome.alive, outcome.obs)
         self._obs = outcome.obs
         self._actions.append(action)
         self._total += outcome.reward
-        if self.step > spec.warmup:
-            size, rng = spec.updates_per_step * spec.batch_size, generator(config.seed, "replay", self.step)
-            self.state, metrics = self._update(self.state, *self.replay.sample(size, rng), self.step)
-            self._pending.append((self.step, metrics))
-
         episode = self._end_episode() if outcome.over else None
+        if self.step > spec.warmup:
+            self._learn()
+        else:
+            self._action = self._choose_action()
+
         metrics = self._report_metrics() if self.step % LOG_EVERY == 0 else None
         due = self.step % config.eval_every == 0 or self.step == config.steps
         return Record(self.step, episode, metrics, self._evaluate() if due else None)
 
+    def _learn(self) -> None:
+        """Algorithm 1's updates, and with them the next action: one call instead of two."""
+        batch = self.replay.sample(self._fractions(self.step))
+        self._leaves, metrics, (self._action, self.memory) = self._program.learn(
+            self._leaves, *batch, self.memory, self._obs, self.step
+        )
+        self._pending.append((self.step, metrics))
+
     def _choose_action(self) -> Vector:
-        if self.step <= self.config.spec.warmup:
-            rng = generator(self.config.seed, "warmup", self.step)
+        step = self.step + 1
+        if step <= self.config.spec.warmup:
+            rng = generator(self.config.seed, "warmup", step)
             return rng.uniform(-1, 1, self.env.sizes.action).astype(np.float32)
-        chosen, self.memory = self._act(self.state, self.memory, self._obs, self.step)
-        action = np.asarray(chosen)
-        if not np.isfinite(action).all():
-            self._drain()  # says which quantity went wrong first, if one did
-            raise RunFailure(f"the policy's action became {action}")
+        action, self.memory = self._program.explore(self._leaves, self.memory, self._obs, step)
         return action
 
     def _begin_episode(self) -> None:
         self._obs = self.env.reset(episode_seed(self.config.seed, "train", self._episode))
-        self.memory = self._begin(self._episode)
+        self.memory = self._program.begin(self._episode)
         self._actions = []
         self._total = 0.0
 
@@ -134,7 +147,8 @@ class Loop:
 
     def exploit(self, obs: Vector) -> Vector:
         """The action without exploration."""
-        return np.asarray(self._exploit(self.state, obs))
+        action: Vector = self._program.exploit(self._leaves, obs[None])[0]
+        return action
 
     def _report_metrics(self) -> dict[str, float]:
         self._drain()
@@ -163,7 +177,9 @@ class Loop:
         self._drain()
         actions = np.array(self._actions, np.float32).reshape(-1, self.env.sizes.action)
         recent, evaluations, sums = list(self._recent), dict(self.evaluations), self._sums.copy()
-        return Snapshot(self.step, self.state, self.memory, self._episode, actions, recent, evaluations, sums)
+        return Snapshot(
+            self.step, self.state, self.memory, self._action, self._episode, actions, recent, evaluations, sums
+        )
 
     def restore(self, snapshot: Snapshot) -> bool:
         """Go back to a snapshot; the replay memory must already be there.
@@ -173,7 +189,7 @@ class Loop:
         and a new episode has been begun.
         """
         self.step, self._episode = snapshot.step, snapshot.episode
-        self.state = jax.tree.map(jnp.array, snapshot.state)
+        self._leaves = self._program.flatten(snapshot.state)
         self._recent = deque(snapshot.recent, maxlen=RECENT_EPISODES)
         self.evaluations, self._sums = dict(snapshot.evaluations), snapshot.sums.copy()
         self._pending.clear()
@@ -195,50 +211,9 @@ class Loop:
             np.array(seen, np.float32).reshape(len(seen), 1 + s)[len(seen) - known :], remembered
         )
         if same:
-            self.memory = snapshot.memory
+            self.memory, self._action = snapshot.memory, snapshot.action
         else:
             self._episode += 1
             self._begin_episode()
+            self._action = self._choose_action()
         return same
-
-
-def _compile(config: Config, agent: Agent, env: Env, metric_names: list[str]) -> tuple[Any, Any, Any, Any]:
-    """The agent's functions, with the episode's or the step's key derived inside: one dispatch each."""
-    k_episode, k_act, k_update = (jax_key(config.seed, stream) for stream in ("episode", "act", "update"))
-
-    def begin(episode: Array) -> Any:
-        return agent.begin(jax.random.fold_in(k_episode, episode))
-
-    def act(state: Any, memory: Any, obs: Array, step: Array) -> tuple[Array, Any]:
-        action, memory = agent.explore(state, memory, obs[None], jax.random.fold_in(k_act, step))
-        return action[0], memory
-
-    def exploit(state: Any, obs: Array) -> Array:
-        return agent.exploit(state, obs[None])[0]
-
-    def update(state: Any, rows: Array, numbers: Array, step: Array) -> tuple[Any, Array]:
-        """All updates of one step, in one dispatch; and their metrics, [updates, 2, metrics]."""
-        count, key = config.spec.updates_per_step, jax.random.fold_in(k_update, step)
-
-        def one(state: Any, given: tuple[Array, Array, Array]) -> tuple[Any, Array]:
-            rows, numbers, key = given
-            state, metrics = agent.update(state, unpack(rows, numbers, env.sizes), key)
-            values, weights = zip(*(metrics[name] for name in metric_names), strict=True)
-            return state, jnp.stack([jnp.stack(values), jnp.stack(weights)])
-
-        if count == 1:
-            state, metrics = one(state, (rows, numbers, key))
-            return state, metrics[None]
-        each = rows.reshape(count, -1, rows.shape[-1]), numbers.reshape(count, -1), jax.random.split(key, count)
-        return jax.lax.scan(one, state, each)
-
-    return jax.jit(begin), jax.jit(act), jax.jit(exploit), jax.jit(update, donate_argnums=0)
-
-
-def _metric_names(agent: Agent, env: Env, batch_size: int) -> list[str]:
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    rows = jax.ShapeDtypeStruct((batch_size, row_width(env.sizes)), jnp.float32)
-    numbers = jax.ShapeDtypeStruct((batch_size,), jnp.uint32)
-    batch = jax.eval_shape(lambda r, n: unpack(r, n, env.sizes), rows, numbers)
-    _, metrics = jax.eval_shape(agent.update, jax.eval_shape(agent.init, key), batch, key)
-    return list(metrics)

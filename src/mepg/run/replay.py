@@ -43,9 +43,9 @@ class Replay:
         row[s + a + 2 :] = next_obs
         self.count += 1
 
-    def sample(self, size: int, rng: np.random.Generator) -> tuple[Rows, Numbers]:
-        """Rows drawn uniformly, with replacement, and their numbers."""
-        places = rng.integers(len(self), size=size)
+    def sample(self, fractions: npt.NDArray[np.float64]) -> tuple[Rows, Numbers]:
+        """The rows at these fractions of the memory, which lie in [0, 1), and their numbers."""
+        places = (fractions * len(self)).astype(np.int64)
         newest = self.count - 1
         numbers = newest - (newest - places) % self.capacity
         return self._rows.take(places, axis=0), numbers.astype(np.uint32)
