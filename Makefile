@@ -30,7 +30,7 @@ check: $(VENV)/.installed
 	$(BIN)/mypy
 
 bench: $(VENV)/.installed
-	$(BIN)/python benchmarks/bench.py
+	$(BIN)/mepg bench
 
 # The lock file holds exact versions; the package itself is linked, so that edits take effect at once.
 $(VENV)/.installed: requirements.lock pyproject.toml

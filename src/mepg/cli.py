@@ -108,6 +108,12 @@ def _parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--workers", type=_count, metavar="N", help="runs at once on these cores (one for each)")
     reproduce.add_argument("--dry-run", action="store_true", help="only say what there is to do, and how long it takes")
 
+    bench = add("bench", _bench, "measure speed: against the bare multiplications, and against other libraries")
+    bench.add_argument("--rounds", type=_count, default=20, metavar="N", help="turns of each; more, less noise (20)")
+    bench.add_argument("--against", type=_names, default=(), metavar="LIB,...", help="other libraries: sb3, sbx")
+    bench.add_argument("--peers", type=_folder, default=Path(".peers"), metavar="DIR", help="their packages (.peers)")
+    bench.add_argument("--out", type=_folder, default=Path("bench"), metavar="DIR", help="for the results (bench)")
+
     report = add("report", _report, "one page about any runs, with the paper's numbers beside those of its experiments")
     report.add_argument("runs", metavar="RUNS", nargs="*", type=Path, help="folders of runs, at any depth (results)")
     report.add_argument("--out", type=_folder, default=Path("report.html"), metavar="FILE", help="(report.html)")
@@ -166,9 +172,9 @@ def _train(arguments: argparse.Namespace) -> int:
 
 
 def _train_or_resume(arguments: argparse.Namespace) -> int:
-    from mepg.run.threads import limit_threads
+    from mepg.run import machine
 
-    limit_threads(arguments.threads)
+    machine.prepare(arguments.threads)
     from mepg.display import Display
     from mepg.report.curves import draw_learning_curve
     from mepg.run.config import Config
@@ -363,9 +369,9 @@ def _params(arguments: argparse.Namespace) -> int:
 
 
 def _reproduce(arguments: argparse.Namespace) -> int:
-    from mepg.run.threads import limit_threads
+    from mepg.run import machine
 
-    limit_threads(1)
+    machine.prepare(1)
     from mepg.display import Board
     from mepg.engine.local import Local
     from mepg.engine.ray import Ray
@@ -404,6 +410,43 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         lines.append(f"  page: {page}")
     _say(arguments, data, "\n".join(lines))
     return 128 + int(signal.Signals[stopped[0]]) if stopped else EXIT_FAILURE if failures else 0
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    from mepg.bench.measure import measure
+    from mepg.bench.peers import prepare
+    from mepg.bench.show import draw, to_markdown
+    from mepg.run.envs import Env
+    from mepg.run.files import write_json
+
+    if arguments.rounds < 1:
+        raise UsageError("rounds must be at least 1, not 0")
+    Env("HopperBulletEnv-v0").close()  # says what is missing, if PyBullet is
+    err = Console(stderr=True, highlight=False)
+    peers = [prepare(name, arguments.peers, err.print) for name in arguments.against]
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    with err.status("") as status:
+
+        def watch(what: str, turn: int, rounds: int) -> None:
+            status.update(f"{what} ({turn} of {rounds})")
+            if turn == 0 and not err.is_terminal:
+                err.print(what)
+
+        results = measure(arguments.rounds, peers, watch)
+    results["about"]["peers"] = {peer.name: peer.versions for peer in peers}
+    write_json(arguments.out / "bench.json", results)
+    text = to_markdown(results)
+    (arguments.out / "bench.md").write_text(text)
+    draw(results, arguments.out / "bench.png")
+    if arguments.json:
+        print(json.dumps(results))
+    else:
+        Console().print(Markdown(text))
+        print(f"-> {arguments.out}/bench.json, bench.md, bench.png")
+    return 0
 
 
 def _report(arguments: argparse.Namespace) -> int:

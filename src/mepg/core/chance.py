@@ -12,7 +12,6 @@ import math
 import jax
 import jax.extend
 import jax.numpy as jnp
-import numpy as np
 
 from mepg.core.types import Array, Key
 
@@ -22,7 +21,7 @@ _PARITY = 0x1BD11BDA
 
 def new_key(seed: int) -> Key:
     """What `jax.random.key(seed)` gives, of the kind that is computed here."""
-    key: Key = jax.random.key(np.uint32(seed), impl=_KIND)
+    key: Key = jax.random.key(jnp.uint32(seed), impl=_KIND)
     return key
 
 

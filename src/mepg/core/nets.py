@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import jax
@@ -16,15 +15,7 @@ Precision = Literal["full", "mixed"]
 Mask = tuple[Array | None, ...]  # the paper's m: an entry for each hidden layer, None where it is left alone
 
 
-def _multiplies_bfloat16() -> bool:
-    try:
-        about = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return False
-    return any(flag in about for flag in ("avx512_bf16", "amx_bf16", " bf16"))
-
-
-MULTIPLIES_BFLOAT16 = _multiplies_bfloat16()  # this machine, by an instruction of its own
+MULTIPLIES_BFLOAT16 = False  # whether this machine has an instruction for it: `run.machine` finds out
 
 
 class Norm(NamedTuple):

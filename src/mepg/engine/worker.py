@@ -28,10 +28,10 @@ def main() -> int:
     told: dict[str, Any] = json.load(sys.stdin)
     if told["core"] is not None:
         os.sched_setaffinity(0, {told["core"]})
-    from mepg.run.threads import limit_threads
+    from mepg.run import machine
 
     try:
-        limit_threads(told["config"]["threads"])
+        machine.prepare(told["config"]["threads"])
         return carry_out(told)
     except UsageError as error:
         print(f"mepg: {error}", file=sys.stderr)

@@ -33,19 +33,26 @@ class Program:
 
     def __init__(self, config: Config, agent: Agent, sizes: Sizes) -> None:
         self._spec, self._agent, self._sizes = config.spec, agent, sizes
-        self._k_init, self._k_episode, self._k_act, self._k_update = (
-            jax_key(config.seed, stream) for stream in ("init", "episode", "act", "update")
-        )
-        self._tree = jax.tree.structure(jax.eval_shape(agent.init, self._k_init))
+        self._keys = {stream: jax_key(config.seed, stream) for stream in ("init", "episode", "act", "update")}
+        self._tree = jax.tree.structure(jax.eval_shape(agent.init, self._keys["init"]))
         self.metric_names = self._name_metrics()
+        # Keys are arguments, so that runs with other seeds find the same program in the cache.
         # What runs once need not be optimised: the same bits, and with SUNRISE ten seconds less to wait.
-        self.init = jax.jit(
-            lambda: jax.tree.leaves(agent.init(self._k_init)), compiler_options={"xla_backend_optimization_level": 1}
+        self._init = jax.jit(
+            lambda key: jax.tree.leaves(agent.init(key)), compiler_options={"xla_backend_optimization_level": 1}
         )
-        self.begin = jax.jit(lambda episode: agent.begin(jax.random.fold_in(self._k_episode, episode)))
+        self._begin = jax.jit(lambda key, episode: agent.begin(jax.random.fold_in(key, episode)))
         self._explore = jax.jit(self._choose)
         self._exploit = jax.jit(lambda leaves, obs: agent.exploit(self.unflatten(leaves), obs))
         self._learn = jax.jit(self._update_and_choose, donate_argnums=0)
+
+    def init(self) -> Leaves:
+        leaves: Leaves = self._init(self._keys["init"])
+        return leaves
+
+    def begin(self, episode: int) -> Any:
+        """What the agent remembers at the beginning of an episode."""
+        return self._begin(self._keys["episode"], episode)
 
     def unflatten(self, leaves: Leaves) -> Any:
         """The state as the agent knows it."""
@@ -57,7 +64,7 @@ class Program:
 
     def explore(self, leaves: Leaves, memory: Any, obs: Vector, step: int) -> Choice:
         """The action to take in this step."""
-        action, memory = self._explore(leaves, memory, obs, step)
+        action, memory = self._explore(leaves, memory, obs, step, self._keys["act"])
         return Choice(np.asarray(action), memory)
 
     def exploit(self, leaves: Leaves, obs: Rows) -> Rows:
@@ -72,18 +79,27 @@ class Program:
         Also gives the updates' metrics: [updates, 2, metrics], values and weights. `leaves` is given
         away: its memory is written over.
         """
-        leaves, metrics, action, memory = self._learn(leaves, rows, numbers, memory, obs, step)
+        keys = self._keys["update"], self._keys["act"]
+        leaves, metrics, action, memory = self._learn(leaves, rows, numbers, memory, obs, step, *keys)
         return leaves, metrics, Choice(np.asarray(action), memory)
 
     def _update_and_choose(
-        self, leaves: Leaves, rows: Array, numbers: Array, memory: Any, obs: Array, step: Array
+        self,
+        leaves: Leaves,
+        rows: Array,
+        numbers: Array,
+        memory: Any,
+        obs: Array,
+        step: Array,
+        k_update: Key,
+        k_act: Key,
     ) -> tuple[Leaves, Array, Array, Any]:
-        state, metrics = self._update(self.unflatten(leaves), rows, numbers, jax.random.fold_in(self._k_update, step))
+        state, metrics = self._update(self.unflatten(leaves), rows, numbers, jax.random.fold_in(k_update, step))
         leaves = jax.tree.leaves(state)
-        return leaves, metrics, *self._choose(leaves, memory, obs, step + 1)
+        return leaves, metrics, *self._choose(leaves, memory, obs, step + 1, k_act)
 
-    def _choose(self, leaves: Leaves, memory: Any, obs: Array, step: Array) -> tuple[Array, Any]:
-        key = jax.random.fold_in(self._k_act, step)
+    def _choose(self, leaves: Leaves, memory: Any, obs: Array, step: Array, key: Key) -> tuple[Array, Any]:
+        key = jax.random.fold_in(key, step)
         action, memory = self._agent.explore(self.unflatten(leaves), memory, obs[None], key)
         return action[0], memory
 
@@ -103,11 +119,11 @@ class Program:
         return jax.lax.scan(one, state, each)
 
     def _name_metrics(self) -> list[str]:
+        key = self._keys["update"]
         rows = jax.ShapeDtypeStruct((self._spec.batch_size, row_width(self._sizes)), jnp.float32)
         numbers = jax.ShapeDtypeStruct((self._spec.batch_size,), jnp.uint32)
 
         def update(rows: Array, numbers: Array) -> Any:
-            state = self._agent.init(self._k_init)
-            return self._agent.update(state, unpack(rows, numbers, self._sizes), self._k_update)[1]
+            return self._agent.update(self._agent.init(key), unpack(rows, numbers, self._sizes), key)[1]
 
         return list(jax.eval_shape(update, rows, numbers))

@@ -15,5 +15,5 @@ def limit_threads(threads: int) -> None:
     if not 1 <= threads <= available:
         raise UsageError(f"threads must be in [1, {available}], the cores that this process may use, not {threads}")
     os.environ["NPROC"] = str(threads)  # the size of XLA's thread pool; none of its flags changes that
-    # Each step waits for the one before it, so handing over to another thread would only cost time.
-    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    # Handing a program over to another thread only costs time where there is no other core to run it.
+    jax.config.update("jax_cpu_enable_async_dispatch", threads > 1)

@@ -1,0 +1,143 @@
+"""One contender, in a process of its own: prepares, says so, and then works whenever it is told to.
+
+`python -m mepg.bench.worker TASK`, a task in JSON. Answers are lines of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import resource
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+WARMUP = 300  # steps
+Work = Callable[[], dict[str, float]]
+
+
+def main() -> None:
+    """Until the other side hangs up."""
+    task: dict[str, Any] = json.loads(sys.argv[1])
+    from mepg.run import machine
+
+    machine.prepare(task["threads"])
+    work = _TASKS[task["what"]](task)
+    print(json.dumps({"ready": True}), flush=True)
+    for _ in sys.stdin:
+        answer = work()
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(json.dumps({**answer, "megabytes": memory}), flush=True)
+
+
+def _config(task: dict[str, Any], *settings: str) -> Any:
+    from mepg.run.config import Config
+
+    settings = (*settings, *task.get("set", ()))
+    return Config.make(task["algorithm"], list(settings), env=task["env"], eval_every=10**9, steps=10**8)
+
+
+def updates(task: dict[str, Any]) -> Work:
+    """An agent that learns from one batch, over and over; and its multiplications alone."""
+    from mepg.bench.multiplications import Multiplier, multiplications
+    from mepg.run.envs import PAPER_TASKS
+    from mepg.run.program import Program
+    from mepg.run.replay import row_width
+
+    config, sizes = _config(task), PAPER_TASKS[task["env"]]
+    spec, program = config.spec, Program(config, config.build(sizes), sizes)
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(-1, 1, (spec.updates_per_step * spec.batch_size, row_width(sizes))).astype(np.float32)
+    numbers, obs = np.arange(len(rows), dtype=np.uint32), rows[0, : sizes.obs].copy()
+    actor_every, target_every = getattr(spec, "actor_every", 1), getattr(spec, "target_every", 1)
+    period = math.lcm(4, actor_every, target_every)
+    steps = math.lcm(period, spec.updates_per_step) // spec.updates_per_step
+    count = steps * spec.updates_per_step
+    evaluation, improvement = multiplications(spec, sizes)
+    shapes = evaluation * count + improvement * (count // actor_every)
+    multiply = Multiplier(shapes)
+    leaves, memory, step = program.init(), program.begin(0), 0
+
+    def learn() -> None:
+        nonlocal leaves, memory, step
+        for _ in range(steps):
+            step += 1
+            leaves, _, (_, memory) = program.learn(leaves, rows, numbers, memory, obs, step)
+
+    def work() -> dict[str, float]:
+        learn()  # the others have filled the cache with their own
+        answer = {"seconds": timed(learn) / count, "multiplications": timed(multiply) / count, "mflop": mflop}
+        time.sleep(0.1)  # BLAS's threads go on spinning for a while, in the next one's way
+        return answer
+
+    mflop = sum(2 * m * k * n for m, k, n in shapes) / count / 1e6
+    work()
+    return work
+
+
+def loop(task: dict[str, Any]) -> Work:
+    """Training as it is, without evaluations."""
+    steps = iter(_make_loop(task))
+    for _ in range(WARMUP + 10):
+        next(steps)
+
+    def work() -> dict[str, float]:
+        return {"seconds": timed(lambda: [next(steps) for _ in range(task["steps"])]) / task["steps"]}
+
+    return work
+
+
+def evaluation(task: dict[str, Any]) -> Work:
+    """Training, and an evaluation of ten episodes beside it."""
+    loop = _make_loop(task)
+    steps = iter(loop)
+    for _ in range(WARMUP + 10):
+        next(steps)
+    loop._evaluate()
+
+    def work() -> dict[str, float]:
+        step = timed(lambda: [next(steps) for _ in range(task["steps"])]) / task["steps"]
+        evaluating = timed(loop._evaluate)
+        length = sum(episode.length for episode in loop.evaluations[loop.step])
+        return {"seconds": step, "evaluation": evaluating, "evaluation_steps": length}
+
+    return work
+
+
+def first_step(task: dict[str, Any]) -> Work:
+    """Ready as soon as one step with an update has been taken."""
+    steps = iter(_make_loop(task))
+    for _ in range(WARMUP + 1):
+        next(steps)
+    return lambda: {}
+
+
+def _make_loop(task: dict[str, Any]) -> Any:
+    from mepg.run.envs import Env
+    from mepg.run.loop import Loop
+    from mepg.run.replay import Replay
+
+    config = _config(task, f"warmup={WARMUP}")
+    env, eval_env = Env(config.env), Env(config.env)
+    return Loop(config, config.build(env.sizes), env, eval_env, Replay(config.spec.replay_size, env.sizes))
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+_TASKS: dict[str, Callable[[dict[str, Any]], Work]] = {
+    "updates": updates,
+    "loop": loop,
+    "evaluation": evaluation,
+    "first_step": first_step,
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""Compiled programs, kept on disk: starting again takes a few seconds less."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+from pathlib import Path
+
+import jax
+
+MOST_BYTES = 500 * 2**20
+
+
+def keep_compiled_programs(instructions: str) -> None:
+    """Have JAX look for a program on disk before it compiles one, unless the user has told it where, or not to.
+
+    The file of a program has a checksum, so one that is damaged is compiled again. The bits of a run do not
+    depend on where its program came from.
+    """
+    if jax.config.values.get("jax_compilation_cache_dir") or "JAX_ENABLE_COMPILATION_CACHE" in os.environ:
+        return
+    folder = folder_for(instructions)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return  # it is only a matter of seconds
+    _make_room(folder)
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def folder_for(instructions: str) -> Path:
+    """Machines that share a home folder may differ in the instructions that they understand."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
+    kind = hashlib.sha256(f"{platform.machine()} {instructions}".encode()).hexdigest()[:12]
+    return base / "mepg" / f"compiled-{kind}"
+
+
+def _make_room(folder: Path) -> None:
+    """The oldest go first."""
+    with contextlib.suppress(OSError):  # another process may be doing the same
+        files = sorted(folder.iterdir(), key=lambda file: file.stat().st_mtime, reverse=True)
+        total = 0
+        for file in files:
+            total += file.stat().st_size
+            if total > MOST_BYTES:
+                file.unlink()
