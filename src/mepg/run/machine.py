@@ -1,4 +1,4 @@
-"""This machine: what a process settles with it before JAX computes anything."""
+"""The machine: what a process settles with it before JAX computes anything."""
 
 from __future__ import annotations
 
