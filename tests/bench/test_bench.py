@@ -60,6 +60,13 @@ def test_contenders_take_turns_on_their_own_cores():
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
+def test_a_loop_is_measured_beside_what_it_cannot_avoid():
+    task = {"what": "loop", "algorithm": "me-ddpg", "env": "HopperBulletEnv-v0", "set": ["hidden=8,8", "batch_size=8"]}
+    turns = in_turns("test", {"me-ddpg": Contender(task, CORE)}, 1, lambda *_: None)["me-ddpg"]
+    assert turns[0]["seconds"] > turns[0]["environment"] > 0
+    assert turns[0]["multiplications"] > 0
+
+
 def test_a_contender_that_fails_says_why():
     broken = Contender({"what": "updates", "algorithm": "ddpg", **SMALL, "set": ["hidden=8,8", "nonsense=1"]}, CORE)
     with pytest.raises(RunFailure, match="nonsense"):

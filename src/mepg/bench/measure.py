@@ -189,13 +189,17 @@ def _loops(
         for name in AS_PEERS:
             contenders[f"{name} in {peer.name}"] = Contender({**task(name), "library": peer.name}, one, peer)
     answers = in_turns(f"loop on {env}", contenders, rounds, watch)
-    return {
-        name: {
-            "steps_per_second": float(1 / np.median(column(turns, "seconds"))),
-            "megabytes": turns[-1]["megabytes"],
-        }
-        for name, turns in answers.items()
-    }
+    return {name: _speed(turns) for name, turns in answers.items()}
+
+
+def _speed(turns: Answers) -> dict[str, float]:
+    seconds = column(turns, "seconds")
+    speed = {"steps_per_second": float(1 / np.median(seconds)), "megabytes": turns[-1]["megabytes"]}
+    if "environment" in turns[0]:  # another library's worker does not know
+        floor = column(turns, "environment") + column(turns, "multiplications")
+        speed["ratio"] = float(np.median(seconds / floor))
+        speed["floor_steps_per_second"] = float(1 / np.median(floor))
+    return speed
 
 
 def _two_runs(rounds: int, cores: list[int], watch: Watch) -> dict[str, float]:

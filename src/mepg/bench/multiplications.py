@@ -98,9 +98,9 @@ class Multiplier:
             return rng.standard_normal(shape, np.float32)
 
         self._work = {s: (draw(s[0], s[1]), draw(s[1], s[2]), np.empty((s[0], s[2]), np.float32)) for s in set(shapes)}
-        self._shapes = shapes
+        self.shapes = shapes
 
     def __call__(self) -> None:
-        for shape in self._shapes:
+        for shape in self.shapes:
             a, b, out = self._work[shape]
             np.dot(a, b, out=out)

@@ -42,7 +42,6 @@ def _config(task: dict[str, Any], *settings: str) -> Any:
 
 def updates(task: dict[str, Any]) -> Work:
     """An agent that learns from one batch, over and over; and its multiplications alone."""
-    from mepg.bench.multiplications import Multiplier, multiplications
     from mepg.run.envs import PAPER_TASKS
     from mepg.run.program import Program
     from mepg.run.replay import row_width
@@ -52,13 +51,8 @@ def updates(task: dict[str, Any]) -> Work:
     rng = np.random.default_rng(0)
     rows = rng.uniform(-1, 1, (spec.updates_per_step * spec.batch_size, row_width(sizes))).astype(np.float32)
     numbers, obs = np.arange(len(rows), dtype=np.uint32), rows[0, : sizes.obs].copy()
-    actor_every, target_every = getattr(spec, "actor_every", 1), getattr(spec, "target_every", 1)
-    period = math.lcm(4, actor_every, target_every)
-    steps = math.lcm(period, spec.updates_per_step) // spec.updates_per_step
-    count = steps * spec.updates_per_step
-    evaluation, improvement = multiplications(spec, sizes)
-    shapes = evaluation * count + improvement * (count // actor_every)
-    multiply = Multiplier(shapes)
+    multiply, count = _multiplier(spec, sizes)
+    steps = count // spec.updates_per_step
     leaves, memory, step = program.init(), program.begin(0), 0
 
     def learn() -> None:
@@ -73,19 +67,36 @@ def updates(task: dict[str, Any]) -> Work:
         time.sleep(0.1)  # BLAS's threads go on spinning for a while, in the next one's way
         return answer
 
-    mflop = sum(2 * m * k * n for m, k, n in shapes) / count / 1e6
+    mflop = sum(2 * m * k * n for m, k, n in multiply.shapes) / count / 1e6
     work()
     return work
 
 
 def loop(task: dict[str, Any]) -> Work:
-    """Training as it is, without evaluations."""
-    steps = iter(_make_loop(task))
+    """Training as it is, without evaluations; and what it cannot avoid, the multiplications and the environment."""
+    training = _make_loop(task)
+    steps, env, spec = iter(training), training.eval_env, training.config.spec
     for _ in range(WARMUP + 10):
         next(steps)
+    multiply, count = _multiplier(spec, env.sizes)
+    rng = np.random.default_rng(0)
+    actions = rng.uniform(-1, 1, (task["steps"], env.sizes.action)).astype(np.float32)
+
+    def simulate() -> None:
+        for action in actions:
+            if env.step(action).over:
+                env.reset(0)
+
+    env.reset(0)
 
     def work() -> dict[str, float]:
-        return {"seconds": timed(lambda: [next(steps) for _ in range(task["steps"])]) / task["steps"]}
+        answer = {
+            "seconds": timed(lambda: [next(steps) for _ in range(task["steps"])]) / task["steps"],
+            "environment": timed(simulate) / task["steps"],
+            "multiplications": timed(multiply) / count * spec.updates_per_step,
+        }
+        time.sleep(0.1)  # BLAS's threads go on spinning for a while, in the next one's way
+        return answer
 
     return work
 
@@ -113,6 +124,16 @@ def first_step(task: dict[str, Any]) -> Work:
     for _ in range(WARMUP + 1):
         next(steps)
     return lambda: {}
+
+
+def _multiplier(spec: Any, sizes: Any) -> tuple[Any, int]:
+    """The multiplications of as many updates as it takes until the same is due again, and how many that is."""
+    from mepg.bench.multiplications import Multiplier, multiplications
+
+    actor_every, target_every = getattr(spec, "actor_every", 1), getattr(spec, "target_every", 1)
+    count = math.lcm(4, actor_every, target_every, spec.updates_per_step)
+    evaluation, improvement = multiplications(spec, sizes)
+    return Multiplier(evaluation * count + improvement * (count // actor_every)), count
 
 
 def _make_loop(task: dict[str, Any]) -> Any:
