@@ -130,7 +130,7 @@ def draw(results: Results, path: Path) -> None:
     left.set(xlabel="ms on Ant, one core", title="An update, and what it cannot avoid")
     left.set_xlim(right=1.15 * max(updates[name]["milliseconds"] for name in MAIN))
     left.invert_yaxis()
-    left.legend(frameon=False, fontsize=9, loc="upper right")
+    left.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2)
 
     shown = [name for name in (*MAIN, *loops) if name in loops and "cores" not in name and "as peers" not in name]
     shown = sorted(dict.fromkeys(shown), key=lambda name: -loops[name]["steps_per_second"])
