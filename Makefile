@@ -47,7 +47,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 lock: $(VENV)/.installed
 	$(PIP) install pip-tools
 	$(BIN)/pip-compile --quiet --upgrade --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
-		--no-header --no-annotate --allow-unsafe --generate-hashes --extra bullet --extra ray --extra dev --output-file requirements.lock pyproject.toml
+		--no-header --no-annotate --allow-unsafe --generate-hashes --extra bullet --extra mujoco --extra ray --extra video --extra wandb --extra dev --output-file requirements.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache

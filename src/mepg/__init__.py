@@ -1,3 +1,34 @@
-"""MEPG: minimalist ensemble policy gradients. A critic with a mask is one of 2^n; the complete one is all of them."""
+"""MEPG: minimalist ensemble policy gradients. A critic with a mask is one of 2^n; the complete one is all of them.
+
+import mepg
+
+model = mepg.ME_SAC("MlpPolicy", "HopperBulletEnv-v0", seed=0)
+model.learn(100_000, progress_bar=True)
+"""
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from mepg.api import ACE, DDPG, ME_DDPG, ME_SAC, REDQ, SAC, SUNRISE, TD3, DroQ, Model, algorithm, load
+    from mepg.errors import RunFailure, UsageError
+
+__all__ = [
+    "ACE", "DDPG", "ME_DDPG", "ME_SAC", "REDQ", "SAC", "SUNRISE", "TD3", "DroQ", "Model", "RunFailure", "UsageError",
+    "algorithm", "load",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """What is above, as soon as it is used: `mepg --help` need not wait for JAX."""
+    if name not in __all__:
+        raise AttributeError(f"module 'mepg' has no attribute {name!r}")
+    import mepg.api
+    import mepg.errors
+
+    return getattr(mepg.api, name, None) or getattr(mepg.errors, name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -78,6 +78,19 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--eval-every", type=_count, default=5_000, metavar="N", help="steps (5000)")
     train.add_argument("--eval-episodes", type=_count, default=10, metavar="N", help="episodes of an evaluation (10)")
     train.add_argument("--checkpoint-every", type=_count, default=5_000, metavar="N", help="steps (5000)")
+    train.add_argument("--envs", type=_count, default=1, metavar="N", help="environments stepped together (1)")
+    train.add_argument(
+        "--normalize-obs",
+        action="store_true",
+        help="observations with running mean 0 and variance 1, saved with the policy",
+    )
+    train.add_argument(
+        "--log",
+        type=_names,
+        default=("csv", "tensorboard"),
+        metavar="LOG,...",
+        help="csv, tensorboard, wandb (the first two)",
+    )
     train.add_argument("--threads", type=_count, default=1, metavar="N", help="cores to compute on (1)")
     _add_set(train)
 
@@ -85,6 +98,8 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
     evaluate.add_argument("--episodes", type=_count, default=10, metavar="N", help="how many episodes (10)")
     evaluate.add_argument("--seed", type=_count, default=0, metavar="S", help="which episodes (0)")
+    evaluate.add_argument("--video", type=_folder, metavar="FILE", help="film the first episode: .mp4 or .gif")
+    evaluate.add_argument("--render", action="store_true", help="watch in a window")
 
     add("list", _list, "the algorithms, and the paper's environments")
 
@@ -113,6 +128,12 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--against", type=_names, default=(), metavar="LIB,...", help="other libraries: sb3, sbx")
     bench.add_argument("--peers", type=_folder, default=Path(".peers"), metavar="DIR", help="their packages (.peers)")
     bench.add_argument("--out", type=_folder, default=Path("bench"), metavar="DIR", help="for the results (bench)")
+
+    plot = add("plot", _plot, "the learning curves of any runs in one picture")
+    plot.add_argument("runs", metavar="RUNS", nargs="+", type=Path, help="folders of runs, at any depth")
+    plot.add_argument(
+        "--out", type=_folder, default=Path("curves.png"), metavar="FILE", help=".png or .svg (curves.png)"
+    )
 
     report = add("report", _report, "one page about any runs, with the paper's numbers beside those of its experiments")
     report.add_argument("runs", metavar="RUNS", nargs="*", type=Path, help="folders of runs, at any depth (results)")
@@ -189,10 +210,12 @@ def _train_or_resume(arguments: argparse.Namespace) -> int:
         steps=arguments.steps,
         eval_every=arguments.eval_every,
         eval_episodes=arguments.eval_episodes,
+        envs=arguments.envs,
+        normalize_obs=arguments.normalize_obs,
         threads=arguments.threads,
     )
     path = arguments.out or Path("runs") / config.folder_name(arguments.set)
-    with Session(config, path, arguments.checkpoint_every) as session:
+    with Session(config, path, arguments.checkpoint_every, arguments.log) as session:
         already_finished = session.result is not None
 
         def stop(number: int, _: types.FrameType | None) -> None:
@@ -259,16 +282,22 @@ def _program() -> str:
 def _eval(arguments: argparse.Namespace) -> int:
     import numpy as np
 
-    from mepg.run.envs import Env
+    from mepg.run.envs import Env, has_screen
     from mepg.run.evaluate import play
     from mepg.run.folder import Folder
     from mepg.run.keys import episode_seed
     from mepg.run.policy import load_policy
+    from mepg.run.video import Film
 
     if arguments.episodes < 1:
         raise UsageError(f"episodes must be at least 1, not {arguments.episodes}")
+    if arguments.render and arguments.video:
+        raise UsageError("--render shows a window and --video films without one: choose one of them")
+    if arguments.render and not has_screen():
+        raise UsageError("there is no screen to open a window on ($DISPLAY is not set): --video out.mp4 films instead")
     folder = Folder(arguments.run)
-    env = Env(folder.config().env)
+    film = contextlib.nullcontext() if arguments.video is None else Film(arguments.video)
+    env = Env(folder.config().env, "human" if arguments.render else "rgb_array" if arguments.video else None)
     policy = load_policy(folder, env)
     finished = policy.step == policy.config.steps
     if not arguments.json:
@@ -276,11 +305,13 @@ def _eval(arguments: argparse.Namespace) -> int:
         print(whose if finished else f"{whose}; the run is unfinished, this is its policy at step {policy.step:,}")
     episodes = []
     for i in range(arguments.episodes):
-        episodes.append(play(policy.act, env, episode_seed(arguments.seed, "eval", i)))
+        with film if i == 0 else contextlib.nullcontext() as filming:
+            watch = None if filming is None else lambda to=filming: to.add(env.picture(), env.fps)
+            episodes.append(play(policy.act, env, episode_seed(arguments.seed, "eval", i), watch))
         if not arguments.json:
-            print(
-                f"  episode {i + 1:>3}: return {episodes[-1].total:10,.2f}   length {episodes[-1].length:,}", flush=True
-            )
+            seen = f"   -> {arguments.video}" if filming is not None else ""
+            length = f"length {episodes[-1].length:,}"
+            print(f"  episode {i + 1:>3}: return {episodes[-1].total:10,.2f}   {length}{seen}", flush=True)
     totals = [episode.total for episode in episodes]
     data = {
         "run": str(arguments.run),
@@ -289,6 +320,7 @@ def _eval(arguments: argparse.Namespace) -> int:
         "std_reward": float(np.std(totals)),
         "returns": totals,
         "lengths": [episode.length for episode in episodes],
+        "video": arguments.video and str(arguments.video),
     }
     _say(arguments, data, f"mean return {data['mean_reward']:,.2f} +- {data['std_reward']:,.2f}")
     return 0
@@ -446,6 +478,29 @@ def _bench(arguments: argparse.Namespace) -> int:
     else:
         Console().print(Markdown(text))
         print(f"-> {arguments.out}/bench.json, bench.md, bench.png")
+    return 0
+
+
+def _plot(arguments: argparse.Namespace) -> int:
+    from mepg.report.figures import draw_curves
+    from mepg.report.page import curves_of
+    from mepg.report.runs import collect
+    from mepg.run.files import write_whole
+
+    kind = arguments.out.suffix.removeprefix(".")
+    if kind not in ("png", "svg"):
+        raise UsageError(f"a picture is .png or .svg, not {arguments.out.name!r}")
+    runs, problems = collect(arguments.runs)
+    curves = curves_of([run for run in runs if len(run.steps)])
+    if not curves.panels:
+        reason = f"{problems[0].path} {problems[0].reason}" if problems else "no run has been evaluated yet"
+        raise UsageError(f"there is nothing to draw: {reason}")
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(arguments.out, draw_curves(curves)[kind])
+    left_out = [f"left out: {problem.path} {problem.reason}" for problem in problems]
+    drawn = sum(len(panel.curves) for panel in curves.panels)
+    data = {"picture": str(arguments.out), "runs": len(runs), "curves": drawn, "left_out": left_out}
+    _say(arguments, data, "\n".join([*left_out, f"{arguments.out}: {drawn} curves from {len(runs)} runs"]))
     return 0
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 import numpy as np
-from rich.console import Console
+from rich import box
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Column
+from rich.table import Column, Table
 
 from mepg.engine.jobs import Job
 from mepg.engine.jobs import Progress as Going
@@ -25,8 +27,26 @@ def _text(template: str) -> TextColumn:
     return TextColumn(template, table_column=Column(no_wrap=True))
 
 
+def table(row: Mapping[str, float]) -> Table:
+    """Metrics as Stable-Baselines3 shows them: a heading for each group, then its names and values."""
+    shown = Table(box=box.ASCII, show_header=False, pad_edge=True)
+    shown.add_column(no_wrap=True)
+    shown.add_column(justify="right", no_wrap=True)
+    group = ""
+    for name, value in sorted(row.items()):
+        if (heading := name.rpartition("/")[0]) != group:
+            group = heading
+            shown.add_row(f"{heading}/", "")
+        shown.add_row(f"   {name.rpartition('/')[2]}", _number(value))
+    return shown
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+
+
 class Display:
-    """A live bar on a terminal; a line for each evaluation where there is none; nothing if quiet."""
+    """A live table and bar on a terminal; a line for each evaluation where there is none; nothing if quiet."""
 
     def __init__(self, session: Session, *, quiet: bool) -> None:
         self._session = session
@@ -42,10 +62,10 @@ class Display:
             TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
             _text("{task.fields[evaluation]}"),
             console=self._console,
-            disable=not self._live,
             speed_estimate_period=30,
             expand=True,
         )
+        self._screen = Live(self._progress, console=self._console, auto_refresh=False)
         self._then = 0.0
 
     def __enter__(self) -> Self:
@@ -57,10 +77,11 @@ class Display:
                 f"{config.algorithm} on {config.env}, seed {config.seed} -> {session.folder.path}", markup=False
             )
         if self._live:
-            self._progress.start()
+            self._screen.start()
             self._task = self._progress.add_task(
                 "compiling", total=config.steps, completed=session.started_at, speed="", evaluation=""
             )
+            self._screen.refresh()
         self._began, self._first = time.monotonic(), self._session.loop.step if session.result is None else 0
         return self
 
@@ -68,7 +89,7 @@ class Display:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live:
-            self._progress.stop()
+            self._screen.stop()
 
     def show(self, record: Record) -> None:
         if self._quiet:
@@ -91,8 +112,14 @@ class Display:
                 description="training" if warm else "warming up",
                 speed=f"{speed:,.0f} steps/s" if speed else "",
             )
+            self._draw()
         if self._live and record.step == self._session.config.steps:
             self._progress.update(self._task, completed=record.step)
+            self._draw()
+
+    def _draw(self) -> None:
+        latest = self._session.latest
+        self._screen.update(Group(table(latest), self._progress) if latest else self._progress, refresh=True)
 
 
 class Board:

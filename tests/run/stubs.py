@@ -13,6 +13,7 @@ from mepg.run.config import Config
 from mepg.run.envs import Outcome
 from mepg.run.loop import Loop
 from mepg.run.replay import Replay
+from mepg.run.vector import Alone
 
 SIZES = Sizes(obs=1, action=1)
 
@@ -21,7 +22,7 @@ class CountingEnv:
     """Observes how far it is; ends after `ends_after` steps (alive or not), never otherwise. Reward 1."""
 
     def __init__(self, ends_after=None, terminal=True):
-        self.sizes, self.id = SIZES, "Counting-v0"
+        self.sizes, self.spaces, self.id = SIZES, None, "Counting-v0"
         self.ends_after, self.terminal = ends_after, terminal
         self.seeds: list[int] = []
         self.taken: list[float] = []
@@ -64,17 +65,26 @@ def make_loop(
     updates_per_step=1,
     eval_every=10,
     env=None,
+    envs=None,
     eval_env=None,
     agent=None,
 ):
     spec = SimpleNamespace(
         warmup=warmup, batch_size=batch_size, replay_size=replay_size, updates_per_step=updates_per_step
     )
-    config = Config(algorithm="stub", spec=spec, env="Counting-v0", steps=steps, eval_every=eval_every, eval_episodes=3)
+    config = Config(
+        algorithm="stub",
+        spec=spec,
+        env="Counting-v0",
+        steps=steps,
+        eval_every=eval_every,
+        eval_episodes=3,
+        envs=1 if envs is None else envs.count,
+    )
     return Loop(
         config,
         agent or stub_agent(),
-        env or CountingEnv(7),
+        envs or Alone(env or CountingEnv(7)),
         eval_env or CountingEnv(3),
         Replay(replay_size, SIZES),
     )

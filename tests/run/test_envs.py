@@ -11,15 +11,15 @@ from tests.run import stubs  # noqa: F401  (registers the stub environments)
 
 def test_actions_are_scaled_to_the_bounds():
     env = Env("StubScaled-v0")
-    np.testing.assert_array_equal(env.scale(np.array([-1.0, 1.0], np.float32)), [-3, 5])
-    np.testing.assert_array_equal(env.scale(np.array([0.0, 0.5], np.float32)), [1, 3])
-    assert env.bounds == {"low": [-3.0, -3.0], "high": [5.0, 5.0]}
+    np.testing.assert_array_equal(env.spaces.scale(np.array([-1.0, 1.0], np.float32)), [-3, 5])
+    np.testing.assert_array_equal(env.spaces.scale(np.array([0.0, 0.5], np.float32)), [1, 3])
+    assert env.spaces.bounds == {"low": [-3.0, -3.0], "high": [5.0, 5.0]}
 
 
 def test_unit_bounds_leave_actions_alone():
     action = np.array([0.1, -0.7], np.float32)
-    assert Env("StubPlain-v0").scale(action) is action
-    assert Env("StubDouble-v0").scale(action).dtype == np.float64
+    assert Env("StubPlain-v0").spaces.scale(action) is action
+    assert Env("StubDouble-v0").spaces.scale(action).dtype == np.float64
 
 
 @pytest.mark.parametrize("env_id", ["HopperBulletEnv-v0", "ReacherBulletEnv-v0", "Pendulum-v1"])

@@ -11,6 +11,7 @@ from mepg.run.folder import Folder
 from mepg.run.loop import Loop
 from mepg.run.policy import load_policy, save_policy
 from mepg.run.replay import Replay
+from mepg.run.vector import gather
 from tests.conftest import leaves_equal
 
 ENV = "InvertedPendulumBulletEnv-v0"  # its first episodes are short: several begin and end on the way
@@ -26,8 +27,8 @@ ABLATIONS = [name for name, algorithm in algorithms().items() if algorithm.paren
 def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     """In one process, so that everything is compiled once; test_resume.py kills real ones."""
     config = Config.make(name, SETTINGS, env=ENV, steps=100, eval_every=50, eval_episodes=2)
-    env, eval_env = Env(ENV), Env(ENV)
-    loop = Loop(config, config.build(env.sizes), env, eval_env, Replay(config.spec.replay_size, env.sizes))
+    envs, eval_env = gather(ENV), Env(ENV)
+    loop = Loop(config, config.build(envs.sizes), envs, eval_env, Replay(config.spec.replay_size, envs.sizes))
     checkpoints = Checkpoints(tmp_path)
     for record in loop:
         if record.step == 61:
@@ -36,8 +37,8 @@ def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
 
     loop.replay.count = 0
     saved, _ = checkpoints.load(61, loop.state, loop.memory, loop.replay)
-    assert len(saved.actions) > 0, "step 61 is to be inside an episode"
-    assert 0 < saved.episode < end.episode, "episodes are to end before it and after it"
+    assert len(saved.actions[0]) > 0, "step 61 is to be inside an episode"
+    assert 0 < saved.episodes[0] < end.episodes[0], "episodes are to end before it and after it"
     assert loop.restore(saved)
     assert [record.step for record in loop] == list(range(62, 101))
     again = loop.snapshot()
@@ -49,8 +50,8 @@ def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
 
     folder, obs = Folder(tmp_path), eval_env.reset(0)
     with folder.claim(config):
-        save_policy(folder, config, env, loop.state)
+        save_policy(folder, config, envs.spaces, loop.state)
     action = load_policy(folder, eval_env).act(obs)
-    np.testing.assert_allclose(action, config.build(env.sizes).exploit(loop.state, obs[None])[0], atol=1e-6)
-    env.close()
+    np.testing.assert_allclose(action, config.build(envs.sizes).exploit(loop.state, obs[None])[0], atol=1e-6)
+    envs.close()
     eval_env.close()

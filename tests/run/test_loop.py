@@ -36,7 +36,7 @@ def test_evaluations_are_on_time_without_exploration_and_after_the_last_step():
 def test_episodes_are_counted_and_have_seeds_of_their_own():
     env, eval_env = CountingEnv(7), CountingEnv(3)
     records = list(make_loop(steps=22, env=env, eval_env=eval_env, eval_every=5))
-    assert [(record.step, record.episode) for record in records if record.episode] == [
+    assert [(record.step, *record.episodes) for record in records if record.episodes] == [
         (7, (7.0, 7)),
         (14, (7.0, 7)),
         (21, (7.0, 7)),

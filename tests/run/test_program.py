@@ -27,12 +27,12 @@ def some_rows(count):
 @pytest.mark.parametrize("name", ["me-sac", "me-ddpg", "sunrise", "ace"])
 def test_learning_and_acting_in_one_call_is_one_after_the_other(name):
     _, program = make(name)
-    memory, obs = program.begin(0), np.array([0.1, 0.2, 0.3], np.float32)
+    memory, obs = program.begin(program.nothing_yet(), 0, 0), np.array([[0.1, 0.2, 0.3]], np.float32)
     rows, numbers = some_rows(8)
     leaves, metrics, choice = program.learn(program.init(), rows, numbers, memory, obs, 7)
     assert metrics.shape == (1, 2, len(program.metric_names))
     again = program.explore(leaves, memory, obs, 8)
-    np.testing.assert_allclose(choice.action, again.action, atol=1e-6)
+    np.testing.assert_allclose(choice.actions, again.actions, atol=1e-6)
     for one, other in zip(jax.tree.leaves(choice.memory), jax.tree.leaves(again.memory), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
 
@@ -50,7 +50,7 @@ def test_another_seed_is_the_same_program():
     def text(program):
         rows, numbers = some_rows(8)
         keys = program._keys["update"], program._keys["act"]
-        return program._learn.lower(program.init(), rows, numbers, (), rows[0, :3], 1, *keys).as_text()
+        return program._learn.lower(program.init(), rows, numbers, (), rows[:1, :3], 1, *keys).as_text()
 
     one, other = make(seed=0)[1], make(seed=1)[1]
     assert text(one) == text(other)

@@ -50,10 +50,10 @@ def updates(task: dict[str, Any]) -> Work:
     spec, program = config.spec, Program(config, config.build(sizes), sizes)
     rng = np.random.default_rng(0)
     rows = rng.uniform(-1, 1, (spec.updates_per_step * spec.batch_size, row_width(sizes))).astype(np.float32)
-    numbers, obs = np.arange(len(rows), dtype=np.uint32), rows[0, : sizes.obs].copy()
+    numbers, obs = np.arange(len(rows), dtype=np.uint32), rows[:1, : sizes.obs].copy()
     multiply, count = _multiplier(spec, sizes)
     steps = count // spec.updates_per_step
-    leaves, memory, step = program.init(), program.begin(0), 0
+    leaves, memory, step = program.init(), program.begin(program.nothing_yet(), 0, 0), 0
 
     def learn() -> None:
         nonlocal leaves, memory, step
@@ -107,11 +107,11 @@ def evaluation(task: dict[str, Any]) -> Work:
     steps = iter(loop)
     for _ in range(WARMUP + 10):
         next(steps)
-    loop._evaluate()
+    loop.evaluate()
 
     def work() -> dict[str, float]:
         step = timed(lambda: [next(steps) for _ in range(task["steps"])]) / task["steps"]
-        evaluating = timed(loop._evaluate)
+        evaluating = timed(loop.evaluate)
         length = sum(episode.length for episode in loop.evaluations[loop.step])
         return {"seconds": step, "evaluation": evaluating, "evaluation_steps": length}
 
@@ -140,10 +140,11 @@ def _make_loop(task: dict[str, Any]) -> Any:
     from mepg.run.envs import Env
     from mepg.run.loop import Loop
     from mepg.run.replay import Replay
+    from mepg.run.vector import gather
 
     config = _config(task, f"warmup={WARMUP}")
-    env, eval_env = Env(config.env), Env(config.env)
-    return Loop(config, config.build(env.sizes), env, eval_env, Replay(config.spec.replay_size, env.sizes))
+    envs, eval_env = gather(config.env), Env(config.env)
+    return Loop(config, config.build(envs.sizes), envs, eval_env, Replay(config.spec.replay_size, envs.sizes))
 
 
 def timed(work: Callable[[], object]) -> float:

@@ -15,6 +15,7 @@ from mepg.run.envs import Env
 from mepg.run.files import Damaged, read_json, write_json
 from mepg.run.loop import Loop
 from mepg.run.replay import Replay
+from mepg.run.vector import gather
 
 WARMUP, TRY = 30, 3.0  # steps; seconds at most
 
@@ -41,8 +42,8 @@ def measure(config: Config) -> Speed:
     spec = replace(config.spec, warmup=WARMUP, replay_size=10_000)
     config = replace(config, spec=spec, steps=10**9, eval_every=10**9)
     began = time.perf_counter()
-    env, eval_env = Env(config.env), Env(config.env)
-    loop = Loop(config, config.build(env.sizes), env, eval_env, Replay(spec.replay_size, env.sizes))
+    envs, eval_env = gather(config.env, config.envs), Env(config.env)
+    loop = Loop(config, config.build(envs.sizes), envs, eval_env, Replay(spec.replay_size, envs.sizes))
     records = iter(loop)
     next(records)
     random = _time_of(lambda: next(records), at_most=WARMUP - 1)
@@ -53,7 +54,7 @@ def measure(config: Config) -> Speed:
     beginning = time.perf_counter() - began
     step = _time_of(lambda: next(records))
     evaluation = _time_of(lambda: eval_env.step(loop.exploit(obs)), at_most=20)
-    env.close()
+    envs.close()
     eval_env.close()
     return Speed(beginning, random, step, evaluation)
 

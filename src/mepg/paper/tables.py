@@ -446,7 +446,9 @@ def _differences(config: Config) -> list[str]:
     usual, spec = describe(find(config.algorithm).spec), describe(config.spec)
     changed = [f"{name}={spec.get(name, 'none')}" for name in usual | spec if usual.get(name) != spec.get(name)]
     defaults = {field.name: field.default for field in fields(Config)}
-    values = {name: getattr(config, name) for name in ("eval_every", "eval_episodes", "threads")}
+    values = {
+        name: getattr(config, name) for name in ("eval_every", "eval_episodes", "envs", "normalize_obs", "threads")
+    }
     changed += [f"{name.replace('_', '-')}={value}" for name, value in values.items() if value != defaults[name]]
     return [*changed, f"{config.steps:,} steps"]
 

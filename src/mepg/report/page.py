@@ -269,10 +269,14 @@ def _curves_view(selection: Selection, title: str, rows: dict[str, list[Run]], p
     return CurvesView(curves, plan, len(curves.legend) > 1 or selection.name == "figure2")
 
 
-def _own_curves(runs: Sequence[Run]) -> list[CurvesView]:
+def curves_of(runs: Sequence[Run]) -> Curves:
+    """The learning curves of any runs: one for each variant and environment, over its seeds."""
     rows, _ = group_variants(runs)
-    envs = sorted({run.config.env for run in runs})
-    curves = make_curves("own-curves", "Learning curves", rows, envs=envs)
+    return make_curves("own-curves", "Learning curves", rows, envs=sorted({run.config.env for run in runs}))
+
+
+def _own_curves(runs: Sequence[Run]) -> list[CurvesView]:
+    curves = curves_of(runs)
     return [CurvesView(curves, None, True)] if curves.panels else []
 
 

@@ -27,7 +27,7 @@ from mepg.run.files import Arrays, Damaged, read_arrays, read_json, write_arrays
 from mepg.run.loop import Snapshot
 from mepg.run.replay import Replay
 
-FORMAT = 3
+FORMAT = 4
 KEPT = 2  # checkpoints: the last one, and the one before in case the last is damaged
 
 
@@ -71,12 +71,13 @@ class Checkpoints:
         self._pieces = [piece for piece in self._pieces if piece.stop > replay.oldest]
 
         arrays = flatten(snapshot.state, "agent") | flatten(snapshot.memory, "memory")
-        arrays |= {"action": snapshot.action, "actions": snapshot.actions, "sums": snapshot.sums}
+        arrays |= {f"actions.{place}": actions for place, actions in enumerate(snapshot.actions)}
+        arrays |= {"next_actions": snapshot.next_actions, "sums": snapshot.sums}
         _require_finite(arrays)
         content = {
             "format": FORMAT,
             "step": snapshot.step,
-            "episode": snapshot.episode,
+            "episodes": snapshot.episodes,
             "recent": snapshot.recent,
             "evaluations": list(snapshot.evaluations.items()),
             "state": write_arrays(self._path(snapshot.step, "safetensors"), arrays),
@@ -113,9 +114,13 @@ class Checkpoints:
         self._pieces = pieces
         return snapshot, spent
 
-    def load_state(self, step: int, template: Any) -> Any:
-        """Only the agent's state at `step`."""
-        return unflatten(self._arrays(self._manifest(step)), template, "agent")
+    def load_agent(self, step: int) -> tuple[Arrays, int]:
+        """Only the agent's arrays at `step`, and the number of the next episode."""
+        content = self._manifest(step)
+        try:
+            return self._arrays(content), max(int(number) for number in content["episodes"]) + 1
+        except (KeyError, TypeError, ValueError) as error:
+            raise Damaged(f"{step:09d}.json: {error!r}") from None
 
     def drop_replay(self) -> None:
         """A finished run needs its replay memory no more."""
@@ -145,9 +150,9 @@ class Checkpoints:
             step=int(content["step"]),
             state=unflatten(arrays, state, "agent"),
             memory=unflatten(arrays, memory, "memory"),
-            action=arrays["action"],
-            episode=int(content["episode"]),
-            actions=arrays["actions"],
+            next_actions=arrays["next_actions"],
+            episodes=[int(number) for number in content["episodes"]],
+            actions=[arrays[f"actions.{place}"] for place in range(len(content["episodes"]))],
             recent=_episodes(content["recent"]),
             evaluations={int(step): _episodes(episodes) for step, episodes in content["evaluations"]},
             sums=arrays["sums"],

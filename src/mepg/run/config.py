@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from mepg import algos
+from mepg.core.normalise import normalised
 from mepg.core.settings import apply_settings, from_json, to_json
 from mepg.core.types import Agent, Sizes
 from mepg.errors import UsageError
@@ -25,14 +26,22 @@ class Config:
     steps: int = 1_000_000
     eval_every: int = 5_000  # steps between two evaluations
     eval_episodes: int = 10
+    envs: int = 1  # stepped together
+    normalize_obs: bool = False  # each of an observation's numbers to mean 0 and variance 1
     threads: int = 1  # part of it, because the order of a sum depends on it
 
     def __post_init__(self) -> None:
-        for name in ("steps", "eval_every", "eval_episodes", "threads"):
+        for name in ("steps", "eval_every", "eval_episodes", "envs", "threads"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
         if not 0 <= self.seed <= MAX_SEED:
             raise UsageError(f"seed must be in [0, {MAX_SEED}], not {self.seed}")
+        for name in ("steps", "eval_every"):
+            if getattr(self, name) % self.envs:
+                raise UsageError(
+                    f"{name.replace('_', '-')} must be a multiple of envs={self.envs}, which are stepped together, "
+                    f"not {getattr(self, name)}"
+                )
 
     @classmethod
     def make(cls, algorithm: str, settings: Iterable[str] = (), **rest: Any) -> Config:
@@ -41,7 +50,8 @@ class Config:
         return cls(algorithm=algorithm, spec=spec, **rest)
 
     def build(self, sizes: Sizes) -> Agent:
-        return algos.find(self.algorithm).build(self.spec, sizes)
+        agent = algos.find(self.algorithm).build(self.spec, sizes)
+        return normalised(agent, sizes) if self.normalize_obs else agent
 
     def to_json(self) -> dict[str, Any]:
         return {f.name: to_json(getattr(self, f.name)) for f in fields(self)}
@@ -50,14 +60,18 @@ class Config:
     def from_json(cls, data: Any) -> Config:
         """The config that `to_json` wrote; a UsageError says what is wrong with it."""
         names = [f.name for f in fields(cls)]
+        if isinstance(data, dict):
+            data = {"envs": 1, "normalize_obs": False, **data}  # versions before 0.2 did not say
         if not isinstance(data, dict) or sorted(data) != sorted(names):
             raise UsageError(f"a run's config needs exactly the fields {', '.join(names)}")
         for name, kind in {"algorithm": str, "env": str}.items():
             if not isinstance(data[name], kind):
                 raise UsageError(f"{name} must be text, not {data[name]!r}")
-        for name in ("seed", "steps", "eval_every", "eval_episodes", "threads"):
+        for name in ("seed", "steps", "eval_every", "eval_episodes", "envs", "threads"):
             if type(data[name]) is not int:
                 raise UsageError(f"{name} must be a whole number, not {data[name]!r}")
+        if type(data["normalize_obs"]) is not bool:
+            raise UsageError(f"normalize_obs must be true or false, not {data['normalize_obs']!r}")
         kind = type(algos.find(data["algorithm"]).spec)
         try:
             return cls(**{**data, "spec": from_json(kind, data["spec"])})

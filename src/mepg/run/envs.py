@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -34,58 +37,47 @@ PAPER_TASKS = {
 class Outcome(NamedTuple):
     """What came of one action."""
 
-    obs: Vector
+    obs: Vector  # the last one of an episode that is over, not the first of the next
     reward: float
     alive: bool  # not terminated; a time limit leaves the episode alive (D20)
     over: bool  # terminated, or out of time
+    info: Mapping[str, Any] = MappingProxyType({})  # whatever else the environment said
 
 
-class Env:
-    """One environment. `reset(seed)` starts the same episode whatever came before it."""
+class Spaces:
+    """What goes into an environment and comes out of it: checked, float32, actions in [-1, 1]."""
 
-    def __init__(self, env_id: str) -> None:
+    def __init__(self, env_id: str, observations: gymnasium.Space[Any], actions: gymnasium.Space[Any]) -> None:
         self.id = env_id
-        quiet = env_id in PAPER_TASKS
-        with _silence() if quiet else contextlib.nullcontext():
-            self._env = _make(env_id)
-            self.sizes = _check_spaces(self._env, env_id)
-            # PyBullet's first reset differs from all later ones: burn it.
-            _call("reset", self._env.reset, 2, seed=0)
-        self._low = np.asarray(self._env.action_space.low)  # type: ignore[attr-defined]
-        self._high = np.asarray(self._env.action_space.high)  # type: ignore[attr-defined]
+        self.sizes = _check_spaces(observations, actions, env_id)
+        assert isinstance(observations, gymnasium.spaces.Box) and isinstance(actions, gymnasium.spaces.Box)  # noqa: PT018
+        self.observation_space, self.action_space = observations, actions
+        self._low, self._high = np.asarray(actions.low), np.asarray(actions.high)
         # Halved first: high - low may overflow where either does not.
         self._centre, self._half = self._high / 2 + self._low / 2, self._high / 2 - self._low / 2
         self._unscaled = bool(np.all(self._low == -1) and np.all(self._high == 1))
 
     @property
     def bounds(self) -> dict[str, list[float]]:
-        """The environment's own, as plain numbers."""
+        """Of actions, the environment's own, as plain numbers."""
         return {"low": self._low.tolist(), "high": self._high.tolist()}
 
-    def reset(self, seed: int) -> Vector:
-        obs, _ = _call("reset", self._env.reset, 2, seed=seed)
-        return self._checked(obs)
-
-    def step(self, action: Vector) -> Outcome:
-        obs, reward, terminated, truncated, _ = _call("step", self._env.step, 5, self.scale(action))
-        try:
-            reward = float(reward)
-        except (TypeError, ValueError):
-            raise RunFailure(f"{self.id} returned {reward!r} as a reward") from None
-        if not np.isfinite(reward):
-            raise RunFailure(f"{self.id} returned a reward of {reward}")
-        return Outcome(self._checked(obs), reward, not terminated, bool(terminated or truncated))
+    @classmethod
+    def from_json(cls, env_id: str, sizes: Any, bounds: Any) -> Spaces:
+        """Those of an environment that need not be there: its `sizes` and `bounds`."""
+        obs, action = (int(size) for size in sizes)
+        low, high = (np.array(bounds[name], np.float32).reshape(action) for name in ("low", "high"))
+        box = gymnasium.spaces.Box
+        return cls(env_id, box(-np.inf, np.inf, (obs,), np.float32), box(low, high, (action,), np.float32))
 
     def scale(self, action: Vector) -> Any:
-        """From [-1, 1] to the environment's own bounds."""
+        """From [-1, 1] to the environment's own bounds; any number of actions at once."""
         if self._unscaled:
             return action.astype(self._low.dtype, copy=False)
         return np.clip(self._centre + self._half * action, self._low, self._high).astype(self._low.dtype, copy=False)
 
-    def close(self) -> None:
-        self._env.close()
-
-    def _checked(self, obs: Any) -> Vector:
+    def obs(self, obs: Any) -> Vector:
+        """An observation, as long as it is one."""
         try:
             vector = np.asarray(obs, np.float32)
         except (TypeError, ValueError):
@@ -97,8 +89,67 @@ class Env:
             raise RunFailure(f"{self.id} returned an observation with {vector[index]} at index {index}")
         return vector
 
+    def reward(self, reward: Any) -> float:
+        try:
+            number = float(reward)
+        except (TypeError, ValueError):
+            raise RunFailure(f"{self.id} returned {reward!r} as a reward") from None
+        if not math.isfinite(number):
+            raise RunFailure(f"{self.id} returned a reward of {number}")
+        return number
 
-def _call(what: str, function: Any, length: int, *args: Any, **kwargs: Any) -> Any:
+
+class Env:
+    """One environment, by its id or ready-made. `reset(seed)` starts the same episode whatever came before it."""
+
+    def __init__(self, env: str | gymnasium.Env[Any, Any], render_mode: str | None = None) -> None:
+        self.id = env if isinstance(env, str) else name_of(env)
+        with quiet(self.id):
+            if render_mode == "rgb_array" and not has_screen():
+                os.environ.setdefault("MUJOCO_GL", "egl")  # drawn by the processor, if there is nothing better
+            self._env = make(env, render_mode) if isinstance(env, str) else env
+            self.spaces = Spaces(self.id, self._env.observation_space, self._env.action_space)
+            # PyBullet's first reset differs from all later ones: burn it.
+            call("reset", self._env.reset, 2, seed=0)
+        self.sizes = self.spaces.sizes
+
+    def reset(self, seed: int) -> Vector:
+        obs, _ = call("reset", self._env.reset, 2, seed=seed)
+        return self.spaces.obs(obs)
+
+    def step(self, action: Vector) -> Outcome:
+        obs, reward, terminated, truncated, info = call("step", self._env.step, 5, self.spaces.scale(action))
+        over = bool(terminated or truncated)
+        return Outcome(self.spaces.obs(obs), self.spaces.reward(reward), not terminated, over, info)
+
+    @property
+    def fps(self) -> float:
+        """Steps in a second of its own time, as far as it says."""
+        return float(self._env.metadata.get("render_fps", 30))
+
+    def picture(self) -> npt.NDArray[np.uint8]:
+        """What it looks like now, [height, width, 3]; made with `render_mode="rgb_array"`."""
+        try:
+            return np.asarray(self._env.render(), np.uint8)
+        except Exception as error:  # the simulator's, or the graphics library's
+            raise RunFailure(f"{self.id} cannot be drawn: {_one_line(error)}") from None
+
+    def close(self) -> None:
+        self._env.close()
+
+
+def has_screen() -> bool:
+    """Whether a window can be opened here."""
+    return os.name == "nt" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+
+
+def name_of(env: Any) -> str:
+    """An environment's id, or what its class is called."""
+    known = getattr(getattr(env, "spec", None), "id", None)
+    return str(known) if known else type(getattr(env, "unwrapped", env)).__name__
+
+
+def call(what: str, function: Any, length: int, *args: Any, **kwargs: Any) -> Any:
     """Call the environment; whatever goes wrong in there is one line here."""
     try:
         result = function(*args, **kwargs)
@@ -113,15 +164,21 @@ def _one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _make(env_id: str) -> gymnasium.Env[Any, Any]:
-    name = env_id.rpartition(":")[2]
+def make(env_id: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+    """A Gymnasium environment by its id, or by module:id; a UsageError says what is missing."""
+    module, _, name = env_id.rpartition(":")
+    if module and "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # a module beside the user's other files
     if name not in gymnasium.registry:
         with contextlib.suppress(ImportError):
             import pybullet_envs_gymnasium  # noqa: F401  (registers its tasks)
-    if env_id in PAPER_TASKS and env_id not in gymnasium.registry:
-        raise UsageError(f"{env_id} needs PyBullet, which is not installed: pip install 'mepg[bullet]'")
+    if name.partition("-")[0].endswith("BulletEnv") and "HopperBulletEnv-v0" not in gymnasium.registry:
+        raise UsageError(_without_pybullet(name))
     try:
-        return gymnasium.make(env_id, disable_env_checker=True)
+        drawn: dict[str, Any] = (
+            {} if render_mode is None else {"render_mode": render_mode}
+        )  # not every environment knows the word
+        return gymnasium.make(env_id, disable_env_checker=True, **drawn)
     except gymnasium.error.UnregisteredEnv:
         raise unknown(
             "environment", env_id, gymnasium.registry, hint=" (mepg list names some; module:id imports a module first)"
@@ -132,14 +189,26 @@ def _make(env_id: str) -> gymnasium.Env[Any, Any]:
         raise UsageError(
             f"{env_id} needs the package {package!r}, which is not installed: pip install {package}"
         ) from None
+    except gymnasium.error.DependencyNotInstalled as error:
+        if str(gymnasium.spec(env_id).entry_point).startswith("gymnasium.envs.mujoco"):
+            raise UsageError(f"{env_id} needs MuJoCo, which is not installed: pip install 'mepg[mujoco]'") from None
+        raise UsageError(f"environment {env_id!r} cannot be made: {_one_line(error)}") from None
     except gymnasium.error.Error as error:
         raise UsageError(f"environment {env_id!r} cannot be made: {' '.join(str(error).split())}") from None
     except Exception as error:  # the code of the environment, or of the module that registers it
         raise UsageError(f"environment {env_id!r} cannot be made: {_one_line(error)}") from None
 
 
-def _check_spaces(env: gymnasium.Env[Any, Any], env_id: str) -> Sizes:
-    observations, actions = env.observation_space, env.action_space
+def _without_pybullet(name: str) -> str:
+    if sys.version_info < (3, 12):
+        return f"{name} needs PyBullet, which is not installed: pip install 'mepg[bullet]'"
+    return (
+        f"{name} needs PyBullet, which is made for Python 3.11 at most, and this is {sys.version_info[0]}."
+        f"{sys.version_info[1]}: use Python 3.11, or a MuJoCo task such as Hopper-v5 (pip install 'mepg[mujoco]')"
+    )
+
+
+def _check_spaces(observations: gymnasium.Space[Any], actions: gymnasium.Space[Any], env_id: str) -> Sizes:
     if not isinstance(actions, gymnasium.spaces.Box):
         raise UsageError(f"{env_id} has {_kind(actions)} actions; continuous ones (a Box) are needed")
     if len(actions.shape) != 1 or not np.issubdtype(actions.dtype, np.floating):
@@ -167,8 +236,11 @@ def _kind(space: gymnasium.Space[Any]) -> str:
 
 
 @contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """Keep what a C library prints out of the terminal and of --json's output."""
+def quiet(env_id: str) -> Iterator[None]:
+    """Keep what PyBullet prints when it starts out of the terminal and of --json's output."""
+    if env_id not in PAPER_TASKS:
+        yield
+        return
     sys.stdout.flush()
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)

@@ -20,11 +20,13 @@ def evaluate(act: Callable[[Vector], Vector], env: Env, seeds: Iterable[int]) ->
     return [play(act, env, seed) for seed in seeds]
 
 
-def play(act: Callable[[Vector], Vector], env: Env, seed: int) -> Episode:
-    """The whole episode that begins with this seed."""
+def play(act: Callable[[Vector], Vector], env: Env, seed: int, watch: Callable[[], None] | None = None) -> Episode:
+    """The whole episode that begins with this seed; `watch` is called whenever there is something new to see."""
     obs, total, length, over = env.reset(seed), 0.0, 0, False
     while not over:
-        obs, reward, _, over = env.step(act(obs))
+        if watch is not None:
+            watch()
+        obs, reward, _, over, _ = env.step(act(obs))
         total += reward
         length += 1
     return Episode(total, length)

@@ -13,11 +13,12 @@ import numpy.typing as npt
 from mepg.core.types import Agent, Array
 from mepg.errors import RunFailure
 from mepg.run.config import Config
-from mepg.run.envs import Env, Vector
+from mepg.run.envs import Env, Outcome, Vector
 from mepg.run.evaluate import Episode, evaluate
 from mepg.run.keys import Fractions, episode_seed, generator
 from mepg.run.program import Program
-from mepg.run.replay import Replay
+from mepg.run.replay import Replay, Rows
+from mepg.run.vector import Envs
 
 LOG_EVERY = 1_000  # steps between two rows of metrics
 RECENT_EPISODES = 100  # over which the training episodes' mean return is taken, as in Stable-Baselines3
@@ -27,10 +28,11 @@ Evaluations = dict[int, list[Episode]]  # by step
 
 
 class Record(NamedTuple):
-    """What happened in one step."""
+    """What happened in one step; with several environments, in one of each."""
 
-    step: int
-    episode: Episode | None = None  # a training episode ended
+    step: int  # how many there have been, in all environments
+    outcomes: list[Outcome]
+    episodes: list[Episode]  # of training, that ended
     metrics: dict[str, float] | None = None  # every LOG_EVERY steps
     evaluation: list[Episode] | None = None  # every `eval_every` steps, and after the last
 
@@ -40,103 +42,132 @@ class Snapshot(NamedTuple):
 
     step: int
     state: Any  # the agent's
-    memory: Any  # what the agent remembers of the episode under way
-    action: Vector  # the next one
-    episode: int  # the number of the episode under way
-    actions: npt.NDArray[np.float32]  # those taken in it, [n, A]
+    memory: Any  # what the agent remembers of the episodes under way
+    next_actions: Rows  # [E, A]
+    episodes: list[int]  # the numbers of the episodes under way
+    actions: list[Rows]  # those taken in them, [n, A]
     recent: list[Episode]
     evaluations: Evaluations
     sums: npt.NDArray[np.float64]  # of the metrics since they were last reported: weighted values, and weights
 
 
 class Loop:
-    """Algorithm 1's outer loop. Between two steps it can be saved (`snapshot`) and put back (`restore`)."""
+    """Algorithm 1's outer loop. Between two steps it can be saved (`snapshot`) and put back (`restore`).
 
-    def __init__(self, config: Config, agent: Agent, env: Env, eval_env: Env, replay: Replay) -> None:
-        self.config, self.env, self.eval_env, self.replay = config, env, eval_env, replay
-        self._program = Program(config, agent, env.sizes)
-        self.metric_names = self._program.metric_names
-        self._leaves = self._program.init()  # the agent's state
+    With E environments, one step in each comes first and then E times the updates, so that there are as
+    many for each transition. Without `eval_env` nothing is evaluated.
+    """
+
+    def __init__(self, config: Config, agent: Agent, envs: Envs, eval_env: Env | None, replay: Replay) -> None:
+        self.config, self.envs, self.eval_env, self.replay = config, envs, eval_env, replay
+        self.program = Program(config, agent, envs.sizes)
+        self.metric_names = self.program.metric_names
+        self.leaves = self.program.init()  # the agent's state
         self.step = 0
-        self.memory: Any  # the agent's, of the episode under way
-        self._episode = 0
-        self._obs: Vector
-        self._actions: list[Vector]
-        self._total: float
+        self.memory = self.program.nothing_yet()  # the agent's, of the episodes under way
+        self.next_episode = 0  # its number
+        self._episodes = [0] * envs.count  # those under way
+        self._obs: Rows = np.zeros((envs.count, envs.sizes.obs), np.float32)
+        self._taken: list[list[Vector]] = [[] for _ in range(envs.count)]  # actions of the episodes under way
+        self._totals = [0.0] * envs.count
         self._recent: deque[Episode] = deque(maxlen=RECENT_EPISODES)
-        self._fractions = Fractions(config.seed, "replay", config.spec.updates_per_step * config.spec.batch_size)
+        batches = config.spec.updates_per_step * envs.count
+        self._fractions = Fractions(config.seed, "replay", batches * config.spec.batch_size)
         self._pending: list[tuple[int, Array]] = []  # metrics that the device may still be working on
         self._sums = np.zeros((2, len(self.metric_names)))
         self.evaluations: Evaluations = {}
         self.seconds_evaluating = 0.0  # in this session
-        self._begin_episode()
-        self._action = self._choose_action()  # the next one
+        self.actions: Rows  # the next ones
+        self._begin_anew()
 
     @property
     def state(self) -> Any:
         """The agent's; the next step writes over it."""
-        return self._program.unflatten(self._leaves)
+        return self.program.unflatten(self.leaves)
+
+    @property
+    def updates(self) -> int:
+        """How many there have been."""
+        random = int(self.config.spec.warmup) // self.envs.count * self.envs.count
+        return max(0, self.step - random) * int(self.config.spec.updates_per_step)
 
     def __iter__(self) -> Iterator[Record]:
         while self.step < self.config.steps:
-            self.step += 1
-            try:
-                record = self._advance()
-            except RunFailure as failure:
-                raise RunFailure(f"step {self.step}: {failure}") from failure
-            yield record
+            yield self.advance()
+
+    def advance(self) -> Record:
+        """One step in each environment, and what is learned from it."""
+        self.step += self.envs.count
+        try:
+            return self._advance()
+        except RunFailure as failure:
+            raise RunFailure(f"step {self.step}: {failure}") from failure
 
     def _advance(self) -> Record:
-        config, spec = self.config, self.config.spec
-        action = self._action
-        if not np.isfinite(action).all():
+        actions = self.actions
+        if not np.isfinite(actions).all():
             self._drain()  # says which quantity went wrong first, if one did
-            raise RunFailure(f"the policy's action became {action}")
-        outcome = self.env.step(action)
-        self.replay.add(self._obs, action, outcome.reward, outcome.alive, outcome.obs)
-        self._obs = outcome.obs
-        self._actions.append(action)
-        self._total += outcome.reward
-        episode = self._end_episode() if outcome.over else None
-        if self.step > spec.warmup:
+            raise RunFailure(f"the policy's action became {actions[~np.isfinite(actions).all(axis=1)][0]}")
+        outcomes = self.envs.step(actions)
+        ended = []
+        for place, (action, outcome) in enumerate(zip(actions, outcomes, strict=True)):
+            self.replay.add(self._obs[place], action, outcome.reward, outcome.alive, outcome.obs)
+            self._obs[place] = outcome.obs
+            self._taken[place].append(action)
+            self._totals[place] += outcome.reward
+            if outcome.over:
+                ended.append(self._end_episode(place))
+        if self.step > self.config.spec.warmup:
             self._learn()
         else:
-            self._action = self._choose_action()
+            self.actions = self._choose_actions()
+        metrics = self.report() if self._reached(LOG_EVERY) else None
+        due = self.eval_env is not None and (self._reached(self.config.eval_every) or self.step >= self.config.steps)
+        return Record(self.step, outcomes, ended, metrics, self.evaluate() if due else None)
 
-        metrics = self._report_metrics() if self.step % LOG_EVERY == 0 else None
-        due = self.step % config.eval_every == 0 or self.step == config.steps
-        return Record(self.step, episode, metrics, self._evaluate() if due else None)
+    def _reached(self, period: int) -> bool:
+        """Whether this step, or one that was taken together with it, is a multiple of `period`."""
+        return self.step % period < self.envs.count
 
     def _learn(self) -> None:
-        """Algorithm 1's updates, and with them the next action: one call instead of two."""
-        batch = self.replay.sample(self._fractions(self.step))
-        self._leaves, metrics, (self._action, self.memory) = self._program.learn(
-            self._leaves, *batch, self.memory, self._obs, self.step
+        """Algorithm 1's updates, and with them the next actions: one call instead of two."""
+        batch = self.replay.sample(self._fractions(self.step // self.envs.count))
+        self.leaves, metrics, (self.actions, self.memory) = self.program.learn(
+            self.leaves, *batch, self.memory, self._obs, self.step
         )
         self._pending.append((self.step, metrics))
 
-    def _choose_action(self) -> Vector:
-        step = self.step + 1
-        if step <= self.config.spec.warmup:
-            rng = generator(self.config.seed, "warmup", step)
-            return rng.uniform(-1, 1, self.env.sizes.action).astype(np.float32)
-        action, self.memory = self._program.explore(self._leaves, self.memory, self._obs, step)
-        return action
+    def _choose_actions(self) -> Rows:
+        first, count = self.step + 1, self.envs.count
+        if first <= self.config.spec.warmup:
+            chances = [generator(self.config.seed, "warmup", step) for step in range(first, first + count)]
+            return np.array([rng.uniform(-1, 1, self.envs.sizes.action) for rng in chances], np.float32)
+        actions, self.memory = self.program.explore(self.leaves, self.memory, self._obs, first)
+        return actions
 
-    def _begin_episode(self) -> None:
-        self._obs = self.env.reset(episode_seed(self.config.seed, "train", self._episode))
-        self.memory = self._program.begin(self._episode)
-        self._actions = []
-        self._total = 0.0
+    def _begin_anew(self) -> None:
+        for place in range(self.envs.count):
+            self._begin_episode(place)
+        self.actions = self._choose_actions()
 
-    def _end_episode(self) -> Episode:
-        ended = Episode(self._total, len(self._actions))
+    def _begin_episode(self, place: int, number: int | None = None) -> None:
+        """The next one, or one that was begun before."""
+        self._episodes[place] = self.next_episode if number is None else number
+        self.next_episode = max(self.next_episode, self._episodes[place] + 1)
+        self._obs[place] = self.envs.begin(place, episode_seed(self.config.seed, "train", self._episodes[place]))
+        self.memory = self.program.begin(self.memory, place, self._episodes[place])
+        self._taken[place] = []
+        self._totals[place] = 0.0
+
+    def _end_episode(self, place: int) -> Episode:
+        ended = Episode(self._totals[place], len(self._taken[place]))
         self._recent.append(ended)
-        self._episode += 1
-        self._begin_episode()
+        self._begin_episode(place)
         return ended
 
-    def _evaluate(self) -> list[Episode]:
+    def evaluate(self) -> list[Episode]:
+        """The paper's evaluation, on an environment of its own."""
+        assert self.eval_env is not None
         self._drain()  # a policy that is no longer finite is not worth playing
         began = time.monotonic()
         seeds = [episode_seed(self.config.seed, "eval", self.step, i) for i in range(self.config.eval_episodes)]
@@ -147,16 +178,17 @@ class Loop:
 
     def exploit(self, obs: Vector) -> Vector:
         """The action without exploration."""
-        action: Vector = self._program.exploit(self._leaves, obs[None])[0]
+        action: Vector = self.program.exploit(self.leaves, obs[None])[0]
         return action
 
-    def _report_metrics(self) -> dict[str, float]:
+    def report(self) -> dict[str, float]:
+        """The metrics' means since the last report."""
         self._drain()
         report: dict[str, float] = {}
         if self._recent:
             report["rollout/ep_rew_mean"] = float(np.mean([e.total for e in self._recent]))
             report["rollout/ep_len_mean"] = float(np.mean([e.length for e in self._recent]))
-        report["train/n_updates"] = max(0, self.step - self.config.spec.warmup) * self.config.spec.updates_per_step
+        report["train/n_updates"] = self.updates
         for name, total, weight in zip(self.metric_names, *self._sums, strict=True):
             if weight:
                 report[f"train/{name}"] = float(total / weight)
@@ -175,45 +207,74 @@ class Loop:
 
     def snapshot(self) -> Snapshot:
         self._drain()
-        actions = np.array(self._actions, np.float32).reshape(-1, self.env.sizes.action)
-        recent, evaluations, sums = list(self._recent), dict(self.evaluations), self._sums.copy()
+        taken = [np.array(actions, np.float32).reshape(-1, self.envs.sizes.action) for actions in self._taken]
         return Snapshot(
-            self.step, self.state, self.memory, self._action, self._episode, actions, recent, evaluations, sums
+            self.step,
+            self.state,
+            self.memory,
+            self.actions,
+            list(self._episodes),
+            taken,
+            list(self._recent),
+            dict(self.evaluations),
+            self._sums.copy(),
         )
 
     def restore(self, snapshot: Snapshot) -> bool:
         """Go back to a snapshot; the replay memory must already be there.
 
-        The episode that was under way is rebuilt by taking its actions again. False if that did not
+        The episodes that were under way are rebuilt by taking their actions again. False if that did not
         give the observations that the replay memory holds: then the environment is not reproducible,
-        and a new episode has been begun.
+        and new episodes have been begun.
         """
-        self.step, self._episode = snapshot.step, snapshot.episode
-        self._leaves = self._program.flatten(snapshot.state)
+        self.step, self.next_episode = snapshot.step, max(snapshot.episodes) + 1
+        self.leaves = self.program.flatten(snapshot.state)
         self._recent = deque(snapshot.recent, maxlen=RECENT_EPISODES)
         self.evaluations, self._sums = dict(snapshot.evaluations), snapshot.sums.copy()
         self._pending.clear()
-        self._begin_episode()
-        seen = []
-        for action in snapshot.actions:
-            outcome = self.env.step(action)
-            self._obs = outcome.obs
-            self._total += outcome.reward
-            self._actions.append(action)
-            seen.append([outcome.reward, *outcome.obs])
-            if outcome.over:
-                break
-        known = min(len(seen), len(self.replay))  # an episode may be longer than the ring
-        rows = self.replay.read(self.replay.count - known, self.replay.count)
-        s, a = self.env.sizes
-        remembered = np.delete(rows[:, s + a :], 1, axis=1)  # reward and s', without alive
-        same = len(seen) == len(snapshot.actions) and np.array_equal(
-            np.array(seen, np.float32).reshape(len(seen), 1 + s)[len(seen) - known :], remembered
-        )
-        if same:
-            self.memory, self._action = snapshot.memory, snapshot.action
+        if same := self._rebuild(snapshot):
+            self.memory, self.actions = snapshot.memory, snapshot.next_actions
         else:
-            self._episode += 1
-            self._begin_episode()
-            self._action = self._choose_action()
+            self._begin_anew()
         return same
+
+    def restart(self, state: Any, step: int, next_episode: int) -> None:
+        """Go on with an agent's state, but with new episodes."""
+        self.step, self.next_episode = step, next_episode
+        self.leaves = self.program.flatten(state)
+        self._begin_anew()
+
+    def _rebuild(self, snapshot: Snapshot) -> bool:
+        """Begin the episodes that were under way, and step through them once more, so that all end together."""
+        lengths = [len(actions) for actions in snapshot.actions]
+        longest, same = max(lengths), True
+        for place in range(self.envs.count):
+            self._begin_episode(place, snapshot.episodes[place])
+        for to_go in range(longest, 0, -1):
+            for place in range(self.envs.count):
+                if lengths[place] == to_go != longest:  # until now it only passed the time
+                    self._begin_episode(place, snapshot.episodes[place])
+            begun = [length >= to_go for length in lengths]
+            idle = np.zeros(self.envs.sizes.action, np.float32)
+            actions = [taken[-to_go] if here else idle for taken, here in zip(snapshot.actions, begun, strict=True)]
+            for place, outcome in enumerate(self.envs.step(np.array(actions))):
+                if begun[place]:
+                    self._obs[place] = outcome.obs
+                    self._totals[place] += outcome.reward
+                    self._taken[place].append(actions[place])
+                    same &= not outcome.over and self._remembers(place, to_go, outcome)
+                if outcome.over:
+                    self._begin_episode(place, snapshot.episodes[place])
+        for place, length in enumerate(lengths):
+            if length == 0 != longest:
+                self._begin_episode(place, snapshot.episodes[place])
+        return same
+
+    def _remembers(self, place: int, to_go: int, outcome: Outcome) -> bool:
+        """Whether the replay memory holds just this, as far as it goes back: an episode may be longer than the ring."""
+        number = self.replay.count - to_go * self.envs.count + place
+        if number < self.replay.oldest:
+            return True
+        s, a = self.envs.sizes
+        row = self.replay.read(number, number + 1)[0, s + a :]  # reward, alive and s'
+        return bool(row[0] == np.float32(outcome.reward)) and np.array_equal(row[2:], outcome.obs)

@@ -11,7 +11,7 @@ from mepg.core.types import Trainable
 from mepg.errors import UsageError
 from mepg.run.checkpoint import Checkpoints, flatten, unflatten
 from mepg.run.config import Config
-from mepg.run.envs import Env, Vector
+from mepg.run.envs import Env, Spaces, Vector
 from mepg.run.files import Damaged, read_arrays, write_arrays
 from mepg.run.folder import Folder
 
@@ -30,9 +30,9 @@ class Policy(NamedTuple):
         return action
 
 
-def save_policy(folder: Folder, config: Config, env: Env, state: Any) -> None:
+def save_policy(folder: Folder, config: Config, spaces: Spaces, state: Any) -> None:
     """Write the networks as they are now, with the config and the environment's sizes and bounds."""
-    about = {"config": config.to_json(), "sizes": list(env.sizes), "action_bounds": env.bounds}
+    about = {"config": config.to_json(), "sizes": list(spaces.sizes), "action_bounds": spaces.bounds}
     write_arrays(folder.policy_file, flatten(online_networks(state), "agent"), about)
 
 
@@ -51,7 +51,8 @@ def load_policy(folder: Folder, env: Env) -> Policy:
     checkpoints = Checkpoints(folder.path)
     for step in checkpoints.steps():
         try:
-            return Policy(config, online_networks(checkpoints.load_state(step, template)), step, exploit)
+            state = unflatten(checkpoints.load_agent(step)[0], template, "agent")
+            return Policy(config, online_networks(state), step, exploit)
         except Damaged:
             continue
     raise UsageError(f"{folder.path} holds no policy yet: its run has not reached a checkpoint")

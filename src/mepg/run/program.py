@@ -14,7 +14,6 @@ import numpy as np
 
 from mepg.core.types import Agent, Array, Key, Sizes
 from mepg.run.config import Config
-from mepg.run.envs import Vector
 from mepg.run.keys import jax_key
 from mepg.run.replay import Numbers, Rows, row_width, unpack
 
@@ -22,18 +21,21 @@ Leaves = list[Array]  # a state's arrays
 
 
 class Choice(NamedTuple):
-    """The next action, and what the agent remembers of the episode after it."""
+    """The next action in each environment, and what the agent remembers of the episodes after it."""
 
-    action: Vector
-    memory: Any
+    actions: Rows  # [E, A]
+    memory: Any  # every leaf has a leading axis E
 
 
 class Program:
     """What a loop calls. Nothing of a run's course is kept here."""
 
     def __init__(self, config: Config, agent: Agent, sizes: Sizes) -> None:
-        self._spec, self._agent, self._sizes = config.spec, agent, sizes
-        self._keys = {stream: jax_key(config.seed, stream) for stream in ("init", "episode", "act", "update")}
+        self._spec, self._agent, self._sizes, self._envs = config.spec, agent, sizes, config.envs
+        self._updates = config.spec.updates_per_step * config.envs
+        self._keys = {
+            stream: jax_key(config.seed, stream) for stream in ("init", "episode", "act", "update", "predict")
+        }
         self._tree = jax.tree.structure(jax.eval_shape(agent.init, self._keys["init"]))
         self.metric_names = self._name_metrics()
         # Keys are arguments, so that runs with other seeds find the same program in the cache.
@@ -41,18 +43,28 @@ class Program:
         self._init = jax.jit(
             lambda key: jax.tree.leaves(agent.init(key)), compiler_options={"xla_backend_optimization_level": 1}
         )
-        self._begin = jax.jit(lambda key, episode: agent.begin(jax.random.fold_in(key, episode)))
+        self._begin = jax.jit(self._begin_at)
         self._explore = jax.jit(self._choose)
         self._exploit = jax.jit(lambda leaves, obs: agent.exploit(self.unflatten(leaves), obs))
+        self._sample = jax.jit(self._draw)
         self._learn = jax.jit(self._update_and_choose, donate_argnums=0)
 
     def init(self) -> Leaves:
         leaves: Leaves = self._init(self._keys["init"])
         return leaves
 
-    def begin(self, episode: int) -> Any:
-        """What the agent remembers at the beginning of an episode."""
-        return self._begin(self._keys["episode"], episode)
+    def nothing_yet(self) -> Any:
+        """The memory of no episode at all."""
+        one = jax.eval_shape(self._agent.begin, self._keys["episode"])
+        return jax.tree.map(lambda leaf: jnp.zeros((self._envs, *leaf.shape), leaf.dtype), one)
+
+    def begin(self, memory: Any, place: int, episode: int) -> Any:
+        """The memory, with that of the episode which begins at this place."""
+        return self._begin(memory, place, self._keys["episode"], episode) if jax.tree.leaves(memory) else memory
+
+    def _begin_at(self, memory: Any, place: Array, key: Key, episode: Array) -> Any:
+        new = self._agent.begin(jax.random.fold_in(key, episode))
+        return jax.tree.map(lambda all_of_them, leaf: all_of_them.at[place].set(leaf), memory, new)
 
     def unflatten(self, leaves: Leaves) -> Any:
         """The state as the agent knows it."""
@@ -62,26 +74,34 @@ class Program:
         """A copy of a state, as the others take it."""
         return [jnp.array(leaf) for leaf in jax.tree.leaves(state)]
 
-    def explore(self, leaves: Leaves, memory: Any, obs: Vector, step: int) -> Choice:
-        """The action to take in this step."""
-        action, memory = self._explore(leaves, memory, obs, step, self._keys["act"])
-        return Choice(np.asarray(action), memory)
+    def explore(self, leaves: Leaves, memory: Any, obs: Rows, step: int) -> Choice:
+        """The actions to take in this step."""
+        actions, memory = self._explore(leaves, memory, obs, step, self._keys["act"])
+        return Choice(np.asarray(actions), memory)
 
     def exploit(self, leaves: Leaves, obs: Rows) -> Rows:
         """The actions without exploration, [B, A]."""
         return np.asarray(self._exploit(leaves, obs))
 
+    def sample(self, leaves: Leaves, obs: Rows, number: int) -> Rows:
+        """Actions as exploration would choose them at the beginning of an episode, [B, A]."""
+        return np.asarray(self._sample(leaves, obs, number, self._keys["predict"]))
+
+    def _draw(self, leaves: Leaves, obs: Array, number: Array, key: Key) -> Array:
+        k_begin, k_explore = jax.random.split(jax.random.fold_in(key, number))
+        return self._agent.explore(self.unflatten(leaves), self._agent.begin(k_begin), obs, k_explore)[0]
+
     def learn(
-        self, leaves: Leaves, rows: Rows, numbers: Numbers, memory: Any, obs: Vector, step: int
+        self, leaves: Leaves, rows: Rows, numbers: Numbers, memory: Any, obs: Rows, step: int
     ) -> tuple[Leaves, Array, Choice]:
-        """All updates of this step, and the action to take in the next.
+        """All updates of this step, and the actions to take in the next.
 
         Also gives the updates' metrics: [updates, 2, metrics], values and weights. `leaves` is given
         away: its memory is written over.
         """
         keys = self._keys["update"], self._keys["act"]
-        leaves, metrics, action, memory = self._learn(leaves, rows, numbers, memory, obs, step, *keys)
-        return leaves, metrics, Choice(np.asarray(action), memory)
+        leaves, metrics, actions, memory = self._learn(leaves, rows, numbers, memory, obs, step, *keys)
+        return leaves, metrics, Choice(np.asarray(actions), memory)
 
     def _update_and_choose(
         self,
@@ -99,12 +119,19 @@ class Program:
         return leaves, metrics, *self._choose(leaves, memory, obs, step + 1, k_act)
 
     def _choose(self, leaves: Leaves, memory: Any, obs: Array, step: Array, key: Key) -> tuple[Array, Any]:
-        key = jax.random.fold_in(key, step)
-        action, memory = self._agent.explore(self.unflatten(leaves), memory, obs[None], key)
-        return action[0], memory
+        key, state = jax.random.fold_in(key, step), self.unflatten(leaves)
+
+        def at_one(memory: Any, obs: Array, key: Key) -> tuple[Array, Any]:
+            action, memory = self._agent.explore(state, memory, obs[None], key)
+            return action[0], memory
+
+        if self._envs > 1:
+            return jax.vmap(at_one)(memory, obs, jax.random.split(key, self._envs))
+        action, memory = at_one(jax.tree.map(lambda leaf: leaf[0], memory), obs[0], key)
+        return action[None], jax.tree.map(lambda leaf: leaf[None], memory)
 
     def _update(self, state: Any, rows: Array, numbers: Array, key: Key) -> tuple[Any, Array]:
-        count = self._spec.updates_per_step
+        count = self._updates
 
         def one(state: Any, given: tuple[Array, Array, Key]) -> tuple[Any, Array]:
             rows, numbers, key = given

@@ -5,22 +5,23 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from tensorboardX import SummaryWriter
 
 from mepg.errors import UsageError
 from mepg.run.checkpoint import Checkpoints, Spent
 from mepg.run.config import Config
 from mepg.run.envs import Env
 from mepg.run.files import Damaged, write_json
-from mepg.run.folder import Folder, MetricsFile, versions, write_evaluations
+from mepg.run.folder import Folder, versions, write_evaluations
+from mepg.run.logs import DEFAULT, check, open_logs
 from mepg.run.loop import Evaluations, Loop, Record
 from mepg.run.policy import save_policy
 from mepg.run.replay import Replay
+from mepg.run.vector import gather
 
 CHECKPOINT_EVERY = 5_000
 
@@ -31,16 +32,24 @@ class Session:
     On a folder with an unfinished run it goes on from where that stood, and ends with the same bits.
     """
 
-    def __init__(self, config: Config, path: Path, checkpoint_every: int = CHECKPOINT_EVERY) -> None:
+    def __init__(
+        self,
+        config: Config,
+        path: Path,
+        checkpoint_every: int = CHECKPOINT_EVERY,
+        logs: Sequence[str] = DEFAULT,
+    ) -> None:
         if checkpoint_every < 1:
             raise UsageError(f"checkpoint-every must be at least 1, not {checkpoint_every}")
+        check(logs)
         self.config = config
         self.folder = Folder(path)
         self.folder.check_free_for(config)
         self.result = self.folder.result()
+        self.latest: dict[str, float] = {}  # of every metric
         self.notes: list[str] = []  # for the person who watches
         self.stopped_by: str | None = None  # the signal's name, if one ended this session
-        self._checkpoint_every = checkpoint_every
+        self._checkpoint_every, self._log_names = checkpoint_every, logs
         self._open = contextlib.ExitStack()
         if self.result is None:
             with self._open:  # closes what was opened, should anything go wrong
@@ -48,10 +57,11 @@ class Session:
                 self._open = self._open.pop_all()
 
     def _prepare(self) -> None:
-        env, eval_env = (self._open.enter_context(contextlib.closing(Env(self.config.env))) for _ in range(2))
+        envs = self._open.enter_context(contextlib.closing(gather(self.config.env, self.config.envs)))
+        eval_env = self._open.enter_context(contextlib.closing(Env(self.config.env)))
         try:
-            self.replay = Replay(self.config.spec.replay_size, env.sizes)
-            self.loop = Loop(self.config, self.config.build(env.sizes), env, eval_env, self.replay)
+            self.replay = Replay(self.config.spec.replay_size, envs.sizes)
+            self.loop = Loop(self.config, self.config.build(envs.sizes), envs, eval_env, self.replay)
         except MemoryError as error:
             raise UsageError(f"this run does not fit into memory: {error}") from None
         self.checkpoints = Checkpoints(self.folder.path)
@@ -67,11 +77,9 @@ class Session:
         columns = ["time/total_timesteps", "rollout/ep_rew_mean", "rollout/ep_len_mean"]
         columns += [f"train/{name}" for name in self.loop.metric_names]
         columns += ["train/n_updates", "time/fps"]
-        metrics = MetricsFile(self.folder.metrics_file, columns, self.loop.step)
-        self._metrics = self._open.enter_context(contextlib.closing(metrics))
-        purge = self.loop.step + 1 if self.loop.step else None
-        writer = SummaryWriter(str(self.folder.path), purge_step=purge)
-        self._tensorboard = self._open.enter_context(contextlib.closing(writer))
+        self._logs = open_logs(
+            self._log_names, self.folder.path, columns, self.loop.step, self.config.to_json(), self._open
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -85,7 +93,7 @@ class Session:
         for record in self.loop:
             self._keep(record)
             yield record
-            if self.stopped_by is not None or record.step % self._checkpoint_every == 0:
+            if self.stopped_by is not None or record.step % self._checkpoint_every < self.config.envs:
                 self._save()
             if self.stopped_by is not None:
                 return
@@ -97,15 +105,16 @@ class Session:
 
     def _keep(self, record: Record) -> None:
         if record.metrics is not None:
-            row = {**record.metrics, "time/fps": self._speed()}
-            for name, value in row.items():
-                self._tensorboard.add_scalar(name, value, record.step)
-            self._metrics.add({"time/total_timesteps": record.step, **row})
+            self._log({**record.metrics, "time/fps": self._speed()}, record.step)
         if record.evaluation is not None:
             write_evaluations(self.folder.evaluations_file, self.loop.evaluations)
-            total, length = np.mean(record.evaluation, axis=0)
-            self._tensorboard.add_scalar("eval/mean_reward", total, record.step)
-            self._tensorboard.add_scalar("eval/mean_ep_length", length, record.step)
+            total, length = map(float, np.mean(record.evaluation, axis=0))
+            self._log({"eval/mean_reward": total, "eval/mean_ep_length": length}, record.step)
+
+    def _log(self, row: dict[str, float], step: int) -> None:
+        self.latest |= {"time/total_timesteps": step, **row}
+        for log in self._logs:
+            log.add(row, step)
 
     def _speed(self) -> float:
         (step, then), now = self._tick, time.monotonic()
@@ -117,8 +126,8 @@ class Session:
         return Spent(total, self._earlier.evaluating + self.loop.seconds_evaluating)
 
     def _save(self) -> None:
-        self._tensorboard.flush()
-        self._metrics.sync()  # a checkpoint promises that what came before it is kept
+        for log in self._logs:
+            log.sync()  # a checkpoint promises that what came before it is kept
         self.checkpoints.save(self.loop.snapshot(), self.replay, self._spent())
         self._saved_at = self.loop.step
 
@@ -154,7 +163,7 @@ class Session:
     def _finish(self) -> None:
         if self._saved_at != self.loop.step:
             self._save()
-        save_policy(self.folder, self.config, self.loop.env, self.loop.state)
+        save_policy(self.folder, self.config, self.loop.envs.spaces, self.loop.state)
         write_evaluations(self.folder.evaluations_file, self.loop.evaluations)
         self.result = summary(self.loop.evaluations, self._spent())
         write_json(self.folder.result_file, self.result)

@@ -1,0 +1,211 @@
+"""Stable-Baselines3's names for what a spec says: the one place where the two meet.
+
+Each argument becomes settings of the spec, the same that `--set` takes, so a value that the command line
+refuses is refused here, with the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from mepg.core.settings import apply_settings, describe
+from mepg.errors import UsageError, unknown
+
+Settings = list[str]  # ["replay_size=1000000", ...]
+
+
+def spec_from(spec: Any, arguments: Mapping[str, Any], envs: int) -> Any:
+    """The spec with the arguments that were given; None is the spec's own value."""
+    given = {name: value for name, value in arguments.items() if value is not None}
+    for name, value in given.items():
+        if name in _NOT_HERE:
+            harmless, instead = _NOT_HERE[name]
+            if value in harmless:
+                continue
+            raise UsageError(f"{name}={value!r} is not supported: {instead}")
+        if name not in _SETTINGS:
+            raise unknown("argument", name, _SETTINGS)
+        try:
+            settings = _SETTINGS[name](value, spec, envs)
+            spec = apply_settings(spec, settings)
+        except UsageError as error:
+            raise UsageError(f"{name}={value!r}: {error}") from None
+    return spec
+
+
+def _plain(path: str) -> Callable[[Any, Any, int], Settings]:
+    """An argument that a field of the spec takes as it is."""
+
+    def settings(value: Any, spec: Any, _: int) -> Settings:
+        _require_field(spec, path.partition(".")[0])
+        return [f"{path}={_text(value)}"]
+
+    return settings
+
+
+def _learning_rate(value: Any, spec: Any, _: int) -> Settings:
+    if callable(value):
+        raise UsageError("a learning rate is a number; schedules are not supported")
+    known = {f.name for f in fields(spec)}
+    settings = [f"{name}={_text(value)}" for name in ("actor_lr", "critic_lr", "lr") if name in known]
+    temperature = getattr(spec, "temperature", None)
+    learned = temperature is not None and temperature.lr is not None
+    return settings + ([f"temperature.lr={_text(value)}"] if learned else [])
+
+
+def _gradient_steps(value: Any, _: Any, envs: int) -> Settings:
+    if value == -1:  # Stable-Baselines3's word for one update for each step, which is also the default here
+        return ["updates_per_step=1"]
+    if not isinstance(value, int) or value < 1 or value % envs:
+        raise UsageError(
+            f"it is the number of updates after one step in each of {envs} environments, and there are equally many "
+            f"for each step here: give a multiple of {envs}, or -1 for one update a step"
+        )
+    return [f"updates_per_step={value // envs}"]
+
+
+def _train_freq(value: Any, _: Any, __: int) -> Settings:
+    if value not in (1, (1, "step"), [1, "step"]):
+        raise UsageError("updates follow every step; several for each step are gradient_steps")
+    return []
+
+
+def _ent_coef(value: Any, spec: Any, __: int) -> Settings:
+    _require_field(spec, "temperature")
+    if getattr(spec, "gaussian", None) is None:
+        raise UsageError("a deterministic policy has no entropy; it explores by action_noise")
+    if isinstance(value, str):
+        word, _, initial = value.partition("_")
+        if word != "auto":
+            raise UsageError('it is a number, "auto", or "auto_0.1" for where to begin')
+        # Naming it turns it on, if it was off.
+        return [f"temperature.lr={_text(_learned_rate(spec))}"] + (
+            [f"temperature.initial={initial}"] if initial else []
+        )
+    return ["temperature=none"] if value == 0 else ["temperature.lr=none", f"temperature.initial={_text(value)}"]
+
+
+def _learned_rate(spec: Any) -> float:
+    rate = None if spec.temperature is None else spec.temperature.lr
+    return 1e-4 if rate is None else rate  # Table 5's
+
+
+def _target_entropy(value: Any, spec: Any, _: int) -> Settings:
+    if getattr(spec, "temperature", None) is None:
+        raise UsageError("there is no entropy coefficient that is learned")
+    return [f"temperature.target_entropy={'none' if value == 'auto' else _text(value)}"]
+
+
+def _action_noise(value: Any, spec: Any, _: int) -> Settings:
+    """A standard deviation, or Stable-Baselines3's NormalActionNoise."""
+    _require_field(spec, "exploration")
+    if hasattr(value, "_sigma") and type(value).__name__ == "NormalActionNoise":
+        mean, std = np.atleast_1d(value._mu), np.atleast_1d(value._sigma)
+        if np.any(mean != 0) or np.any(std != std[0]):
+            raise UsageError("noise needs mean 0, and the same standard deviation for every action")
+        value = float(std[0])
+    return [f"exploration.std={_text(value)}"]
+
+
+def _policy_kwargs(value: Any, spec: Any, envs: int) -> Settings:
+    if not isinstance(value, Mapping):
+        raise UsageError("it is a dictionary, such as dict(net_arch=[256, 256])")
+    settings: Settings = []
+    for name, inner in value.items():
+        if name not in _POLICY_KWARGS:
+            harmless, instead = _NOT_IN_POLICY_KWARGS.get(name, ((), ""))
+            if inner in harmless or _is_relu(name, inner):
+                continue
+            if not instead:
+                raise unknown("key of policy_kwargs", name, _POLICY_KWARGS)
+            raise UsageError(f"{name}={inner!r} is not supported: {instead}")
+        settings += _POLICY_KWARGS[name](inner, spec, envs)
+    return settings
+
+
+def _net_arch(value: Any, _: Any, __: int) -> Settings:
+    if isinstance(value, Mapping):
+        actor, critic = value.get("pi"), value.get("qf")
+        if actor is None or critic is None or list(actor) != list(critic):
+            raise UsageError("net_arch has to be the same for pi and qf")
+        value = actor
+    if isinstance(value, str | int | float) or not len(list(value)):
+        raise UsageError("net_arch is a list of widths, such as [256, 256]")
+    return [f"hidden={','.join(map(_text, value))}"]
+
+
+def _is_relu(name: str, value: Any) -> bool:
+    return name == "activation_fn" and getattr(value, "__name__", "").lower() == "relu"
+
+
+def _require_field(spec: Any, name: str) -> None:
+    if name not in {f.name for f in fields(spec)}:
+        raise UsageError(f"{type(spec).__name__} has no {name}; its fields are {', '.join(describe(spec))}")
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float | np.floating) and float(value).is_integer() and abs(float(value)) >= 1:
+        return str(int(value))  # 1e6 is a whole number to people
+    return "none" if value is None else str(value)
+
+
+_SETTINGS: dict[str, Callable[[Any, Any, int], Settings]] = {
+    "learning_rate": _learning_rate,
+    "buffer_size": _plain("replay_size"),
+    "learning_starts": _plain("warmup"),
+    "batch_size": _plain("batch_size"),
+    "tau": _plain("target_rate"),
+    "gamma": _plain("discount"),
+    "train_freq": _train_freq,
+    "gradient_steps": _gradient_steps,
+    "action_noise": _action_noise,
+    "policy_delay": _plain("actor_every"),
+    "target_update_interval": _plain("target_every"),
+    "target_policy_noise": _plain("smoothing.std"),
+    "target_noise_clip": _plain("smoothing.clip"),
+    "ent_coef": _ent_coef,
+    "target_entropy": _target_entropy,
+    "dropout_p": _plain("dropout.p"),
+    "policy_kwargs": _policy_kwargs,
+}
+
+_POLICY_KWARGS: dict[str, Callable[[Any, Any, int], Settings]] = {
+    "net_arch": _net_arch,
+    "n_critics": _plain("critics"),
+    "layer_norm": _plain("layer_norm"),
+    "dropout_rate": _plain("dropout.p"),
+}
+
+# What Stable-Baselines3 knows and we do not: the values that ask for nothing, and what to do instead.
+_NOT_IN_POLICY_KWARGS: dict[str, tuple[tuple[Any, ...], str]] = {
+    "activation_fn": ((), "hidden layers are ReLU"),
+    "log_std_init": ((-3,), "a Gaussian policy's range is --set gaussian.log_std, or spec="),
+    "use_sde": ((False,), "exploration is the policy's own, or action_noise"),
+    "use_expln": ((False,), "exploration is the policy's own, or action_noise"),
+    "clip_mean": ((2.0,), "the mean is not clipped"),
+    "features_extractor_class": ((), "flatten observations with gymnasium.wrappers.FlattenObservation"),
+    "features_extractor_kwargs": (({},), "flatten observations with gymnasium.wrappers.FlattenObservation"),
+    "normalize_images": ((True, False), ""),
+    "optimizer_class": ((), "the optimiser is Adam"),
+    "optimizer_kwargs": (({},), "the optimiser is Adam, with its usual settings"),
+    "share_features_extractor": ((False,), "the actor and the critics share nothing"),
+}
+
+_NOT_HERE: dict[str, tuple[tuple[Any, ...], str]] = {
+    "use_sde": ((False,), "exploration is the policy's own, or action_noise"),
+    "use_sde_at_warmup": ((False,), "exploration is the policy's own, or action_noise"),
+    "sde_sample_freq": ((-1,), "exploration is the policy's own, or action_noise"),
+    "replay_buffer_class": ((), "there is one kind of replay memory, uniformly sampled"),
+    "replay_buffer_kwargs": (({},), "there is one kind of replay memory, uniformly sampled"),
+    "optimize_memory_usage": ((False,), "give a smaller buffer_size"),
+    "n_steps": ((1,), "targets look one step ahead"),
+    "stats_window_size": ((100,), "rollout/ep_rew_mean is over the last 100 episodes"),
+    "monitor_wrapper": ((True, False), ""),
+    "qf_learning_rate": ((), "give spec=, whose critic_lr it is"),
+    "top_quantiles_to_drop_per_net": ((), "critics are not distributional"),
+    "value_clip": ((), "values are not clipped"),
+}

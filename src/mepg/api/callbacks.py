@@ -1,0 +1,68 @@
+"""Callbacks: plain functions, or objects with the method names of Stable-Baselines3's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from mepg.errors import UsageError
+
+Locals = dict[str, Any]
+
+
+class Callbacks:
+    """Any number of them. A missing method is one that has nothing to do."""
+
+    def __init__(self, given: Any) -> None:
+        several = given if isinstance(given, list | tuple) else [] if given is None else [given]
+        self._all = [_as_object(callback) for callback in several]
+
+    def begin(self, model: Any, variables: Locals) -> None:
+        self._tell("init_callback", model)
+        self._tell("on_training_start", variables, {})
+
+    def before_step(self) -> None:
+        self._tell("on_rollout_start")
+
+    def after_step(self, variables: Locals) -> bool:
+        """Whether to go on."""
+        if not self._all:
+            return True
+        self._tell("update_locals", variables)
+        go_on = [callback.on_step() is not False for callback in self._all]  # each of them, whatever another says
+        self._tell("on_rollout_end")
+        return all(go_on)
+
+    def end(self) -> None:
+        self._tell("on_training_end")
+
+    def _tell(self, what: str, *arguments: Any) -> None:
+        for callback in self._all:
+            if (method := getattr(callback, what, None)) is not None:
+                method(*arguments)
+
+
+class _Function:
+    """A function of (locals, globals) that says whether to go on; None is yes."""
+
+    def __init__(self, function: Callable[[Locals, Locals], bool | None]) -> None:
+        self._function = function
+        self._locals: Locals = {}
+
+    def update_locals(self, variables: Locals) -> None:
+        self._locals = variables
+
+    def on_step(self) -> bool | None:
+        return self._function(self._locals, {})
+
+
+def _as_object(callback: Any) -> Any:
+    if hasattr(callback, "on_step"):
+        return callback
+    if callable(callback) and not isinstance(callback, type):
+        return _Function(callback)
+    wants = "a function of (locals, globals), or an object with a method on_step"
+    is_collection = isinstance(callback, Iterable)
+    raise UsageError(
+        f"a callback is {wants}, not {'a ' + type(callback).__name__ if is_collection else repr(callback)}"
+    )

@@ -1,0 +1,564 @@
+"""Models with Stable-Baselines3's face: the same names and arguments, `mepg.run` behind them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+import gymnasium
+import jax
+import numpy as np
+import numpy.typing as npt
+from rich.progress import MofNCompleteColumn, Progress
+
+from mepg import algos
+from mepg.api.arguments import spec_from
+from mepg.api.callbacks import Callbacks
+from mepg.api.files import read_archive, with_suffix, write_archive
+from mepg.api.logger import Logger
+from mepg.core.settings import from_json, to_json
+from mepg.errors import UsageError
+from mepg.run import machine
+from mepg.run.checkpoint import Checkpoints, flatten, unflatten
+from mepg.run.config import Config
+from mepg.run.envs import Env, Spaces
+from mepg.run.files import Damaged, read_arrays, write_arrays
+from mepg.run.folder import Folder, versions
+from mepg.run.keys import MAX_SEED
+from mepg.run.loop import Loop, Record
+from mepg.run.program import Leaves, Program
+from mepg.run.replay import Replay
+from mepg.run.vector import Envs, gather
+
+FORMAT = 1
+WITHOUT_END = 10**9  # rounds of steps: whoever calls `learn` says how many
+
+
+class _Loaded(NamedTuple):
+    """A model that has no environment to learn in."""
+
+    leaves: Leaves
+    step: int
+    next_episode: int
+
+
+class Model:
+    """An agent, the environment it learns in, and what it has learned.
+
+    Names and meanings are Stable-Baselines3's; an argument that is not given is the algorithm's own, the
+    paper's Table 5 (`mepg show me-sac` prints them).
+
+    :param policy: "MlpPolicy", the only one there is
+    :param env: an id such as "HopperBulletEnv-v0", a ``gymnasium.Env``, a ``gymnasium.vector.VectorEnv``, or a
+        ``VecEnv`` of Stable-Baselines3
+    :param learning_rate: of every Adam: the policy's, the critics' and the entropy coefficient's
+    :param buffer_size: transitions that the replay memory holds
+    :param learning_starts: steps with random actions before the first update
+    :param batch_size: transitions in an update
+    :param tau: the rate at which target networks follow
+    :param gamma: the discount
+    :param train_freq: 1, because updates follow every step
+    :param gradient_steps: updates after a step in every environment; -1 or none given: one for each step
+    :param action_noise: standard deviation of the noise on a deterministic policy's actions in [-1, 1], or a
+        ``NormalActionNoise``
+    :param policy_delay: critic updates for each of the policy's
+    :param target_update_interval: critic updates for each of the target networks'
+    :param target_policy_noise: standard deviation of target policy smoothing
+    :param target_noise_clip: its bound
+    :param ent_coef: the entropy coefficient: a number, "auto", or "auto_0.1" to begin with 0.1
+    :param target_entropy: a number, or "auto" for minus the number of actions
+    :param dropout_p: the probability that the masks drop a unit; 0: no masks
+    :param normalize_obs: observations with running mean 0 and variance 1, saved with the model
+    :param n_envs: copies of `env`, which is then an id, stepped together
+    :param spec: a whole spec, such as ``dataclasses.replace(mepg.ME_SAC.default_spec, critics=2)``
+    :param tensorboard_log: folder for TensorBoard
+    :param policy_kwargs: ``net_arch``, ``n_critics``, ``layer_norm``, ``dropout_rate``
+    :param verbose: 1: a table of metrics now and then
+    :param seed: everything random follows from it; none given: another one each time
+    :param threads: cores to compute on; can only be said before the first model of a process
+    """
+
+    algorithm: ClassVar[str] = ""  # as `mepg list` names it
+    default_spec: ClassVar[Any] = None
+
+    def __init_subclass__(cls) -> None:
+        cls.default_spec = algos.find(cls.algorithm).spec
+
+    def __init__(
+        self,
+        policy: str = "MlpPolicy",
+        env: Any = None,
+        learning_rate: float | None = None,
+        buffer_size: int | None = None,
+        learning_starts: int | None = None,
+        batch_size: int | None = None,
+        tau: float | None = None,
+        gamma: float | None = None,
+        train_freq: int | None = None,
+        gradient_steps: int | None = None,
+        action_noise: Any = None,
+        policy_delay: int | None = None,
+        target_update_interval: int | None = None,
+        target_policy_noise: float | None = None,
+        target_noise_clip: float | None = None,
+        ent_coef: str | float | None = None,
+        target_entropy: str | float | None = None,
+        dropout_p: float | None = None,
+        normalize_obs: bool = False,
+        n_envs: int = 1,
+        spec: Any = None,
+        tensorboard_log: str | Path | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: str = "auto",
+        threads: int = 1,
+        _init_setup_model: bool = True,
+        **others: Any,
+    ) -> None:
+        if not self.algorithm:
+            raise UsageError("Model is what all models have in common: use ME_SAC, or mepg.algorithm('me-sac-r')")
+        if policy != "MlpPolicy":
+            raise UsageError(
+                f"policy={policy!r}: there is only 'MlpPolicy'; policy_kwargs=dict(net_arch=...) shapes it"
+            )
+        if device not in ("auto", "cpu"):
+            raise UsageError(f"device={device!r}: mepg computes on the CPU")
+        given = {
+            "learning_rate": learning_rate,
+            "buffer_size": buffer_size,
+            "learning_starts": learning_starts,
+            "batch_size": batch_size,
+            "tau": tau,
+            "gamma": gamma,
+            "train_freq": train_freq,
+            "gradient_steps": gradient_steps,
+            "action_noise": action_noise,
+            "policy_delay": policy_delay,
+            "target_update_interval": target_update_interval,
+            "target_policy_noise": target_policy_noise,
+            "target_noise_clip": target_noise_clip,
+            "ent_coef": ent_coef,
+            "target_entropy": target_entropy,
+            "dropout_p": dropout_p,
+            "policy_kwargs": policy_kwargs,
+            **others,
+        }
+        _prepare(threads)
+        self.verbose, self.tensorboard_log = verbose, tensorboard_log
+        self.seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else int(seed)
+        count = n_envs if isinstance(env, str) else _count(env)
+        self.spec = spec_from(self.default_spec if spec is None else self._checked(spec), given, count)
+        self._normalize_obs = normalize_obs
+        self._logger: Any = None
+        self._learn_began_at = 0  # steps of earlier calls of `learn` that began anew
+        self._predictions = 0
+        self._standing: Loop | _Loaded | None = None
+        self._env: Any = None
+        if env is not None:
+            self._enter(gather(env, n_envs, self.seed), env)
+
+    def _checked(self, spec: Any) -> Any:
+        kind = type(self.default_spec)
+        if not isinstance(spec, kind):
+            raise UsageError(f"spec must be a {kind.__name__}, not {spec!r:.80}")
+        return spec
+
+    def _enter(self, envs: Envs, env: Any) -> None:
+        """Get ready to act in these environments."""
+        self._spaces, self._env = envs.spaces, env
+        self._config = self._make_config(envs.spaces.id, envs.count)
+        replay = Replay(self.spec.replay_size, envs.sizes)
+        self._standing = Loop(self._config, self._config.build(envs.sizes), envs, None, replay)
+        self._program = self._standing.program
+
+    def _make_config(self, env_id: str, envs: int) -> Config:
+        endless = WITHOUT_END * envs
+        return Config(
+            algorithm=self.algorithm,
+            spec=self.spec,
+            env=env_id,
+            seed=self.seed,
+            steps=endless,
+            eval_every=endless,
+            envs=envs,
+            normalize_obs=self._normalize_obs,
+        )
+
+    # Learning
+
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: Any = None,
+        log_interval: int | None = 4,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        """Take this many steps, and learn from each; a second call goes on where the first one ended.
+
+        :param callback: a function of (locals, globals), an object with Stable-Baselines3's method names, or a list
+        :param log_interval: training episodes between two rows of the log; None: no log
+        :param tb_log_name: the run's name in `tensorboard_log`
+        :param reset_num_timesteps: count this call's steps from 0; what was learned is kept either way
+        :param progress_bar: show one
+        """
+        loop = self._need_loop()
+        if reset_num_timesteps:
+            self._learn_began_at = loop.step
+        end = self.num_timesteps + int(total_timesteps)
+        if self._logger is None:
+            self._logger = Logger(self._log_folder(tb_log_name), verbose=self.verbose)
+            self._logger.log(f"{loop.envs.count} environment{'s' * (loop.envs.count > 1)} at a time, {self._pace()}")
+        callbacks = Callbacks(callback)
+        variables: dict[str, Any] = {"self": self, "total_timesteps": end, "env": self._env, "callback": callback}
+        callbacks.begin(self, variables)
+        episodes, self._tick = 0, (loop.step, time.monotonic())
+        with _bar(int(total_timesteps), shown=progress_bar) as advance:
+            while self.num_timesteps < end:
+                callbacks.before_step()
+                actions = loop.actions
+                record = loop.advance()
+                advance(loop.envs.count)
+                episodes += len(record.episodes)
+                if log_interval is not None and record.episodes and episodes % log_interval < len(record.episodes):
+                    self.dump_logs()
+                if not callbacks.after_step(_variables(record, self._spaces.scale(actions))):
+                    break
+        callbacks.end()
+        return self
+
+    def dump_logs(self) -> None:
+        """Write a row of metrics to the log."""
+        loop, now = self._need_loop(), time.monotonic()
+        (step, then), self._tick = self._tick, (loop.step, now)
+        for name, value in loop.report().items():
+            self.logger.record(name, value)
+        self.logger.record("time/fps", int((loop.step - step) / max(now - then, 1e-9)))
+        self.logger.record("time/total_timesteps", self.num_timesteps)
+        self.logger.dump(self.num_timesteps)
+
+    @property
+    def num_timesteps(self) -> int:
+        """Steps in all environments together, since `learn` last began counting."""
+        return 0 if self._standing is None else self._standing.step - self._learn_began_at
+
+    @property
+    def logger(self) -> Any:
+        if self._logger is None:
+            self._logger = Logger(verbose=self.verbose)
+        return self._logger
+
+    def set_logger(self, logger: Any) -> None:
+        """Log with another one: anything with `record` and `dump`, such as Stable-Baselines3's."""
+        self._logger = logger
+
+    def _pace(self) -> str:
+        count = self.spec.updates_per_step
+        return f"{count} gradient step{'s' * (count > 1)} for each step in an environment"
+
+    def _log_folder(self, name: str | None) -> Path | None:
+        """tensorboard_log/ME_SAC_1, or the next number that is free."""
+        if self.tensorboard_log is None:
+            return None
+        base = Path(self.tensorboard_log)
+        taken = {path.name for path in base.iterdir()} if base.is_dir() else set()
+        names = (f"{name or type(self).__name__}_{number}" for number in range(1, len(taken) + 2))
+        return base / next(candidate for candidate in names if candidate not in taken)
+
+    # Acting
+
+    def predict(
+        self,
+        observation: npt.ArrayLike,
+        state: Any = None,
+        episode_start: Any = None,  # noqa: ARG002
+        deterministic: bool = False,
+    ) -> tuple[npt.NDArray[Any], Any]:
+        """Actions for one observation [S] or a batch [B, S], within the environment's own bounds; and `state` again.
+
+        With `deterministic=False` a Gaussian policy's actions are drawn. A deterministic policy acts the same
+        either way: the noise that it explores with belongs to `learn`.
+        """
+        obs, alone = self._check_observation(observation)
+        if deterministic or getattr(self.spec, "gaussian", None) is None:
+            actions = self._program.exploit(self._stand().leaves, obs)
+        else:
+            self._predictions += 1
+            actions = self._program.sample(self._stand().leaves, obs, self._predictions)
+        actions = self._spaces.scale(actions)
+        return (actions[0] if alone else actions), state
+
+    def _check_observation(self, observation: npt.ArrayLike) -> tuple[npt.NDArray[np.float32], bool]:
+        """[B, S], and whether it was a single one."""
+        size = self._need_spaces().sizes.obs
+        try:
+            obs = np.asarray(observation, np.float32)
+        except (TypeError, ValueError):
+            raise UsageError(f"an observation is {size} numbers, not a {type(observation).__name__}") from None
+        if obs.ndim not in (1, 2) or obs.shape[-1] != size:
+            raise UsageError(f"an observation has shape ({size},), or (n, {size}) for several, not {obs.shape}")
+        if not np.isfinite(obs).all():
+            place = tuple(int(i) for i in np.argwhere(~np.isfinite(obs))[0])
+            raise UsageError(f"the observation holds {obs[place]} at index {place if len(place) > 1 else place[0]}")
+        return np.atleast_2d(obs), obs.ndim == 1
+
+    # The environment
+
+    @property
+    def observation_space(self) -> gymnasium.spaces.Box:
+        return self._need_spaces().observation_space
+
+    @property
+    def action_space(self) -> gymnasium.spaces.Box:
+        return self._need_spaces().action_space
+
+    @property
+    def n_envs(self) -> int:
+        return self._config.envs
+
+    def get_env(self) -> Any:
+        """The environment that was given."""
+        return self._env
+
+    def set_env(self, env: Any, force_reset: bool = True) -> None:  # noqa: ARG002
+        """Go on in another environment with the same spaces; the replay memory stays."""
+        before, envs = self._need_spaces(), gather(env, 1, self.seed)
+        _require_same_spaces(before, envs.spaces)
+        then = self._stand()
+        state = self._program.unflatten(then.leaves)
+        self._enter(envs, env)
+        now = self._need_loop()
+        now.restart(state, then.step, then.next_episode)
+        if isinstance(then, Loop):
+            now.replay.restore(then.replay.oldest, then.replay.read(then.replay.oldest, then.replay.count))
+
+    def get_vec_normalize_env(self) -> Any:
+        """Stable-Baselines3's VecNormalize around the environment, if there is one."""
+        env = self._env
+        while env is not None and type(env).__name__ != "VecNormalize":
+            env = getattr(env, "venv", None)
+        return env
+
+    # Files
+
+    @property
+    def replay_buffer(self) -> Replay | None:
+        return self._standing.replay if isinstance(self._standing, Loop) else None
+
+    def save(self, path: str | Path, exclude: Any = None, include: Any = None) -> None:  # noqa: ARG002
+        """Write the model to a file: networks, optimisers, normaliser, spec and counters; no replay memory."""
+        spaces, now = self._need_spaces(), self._stand()
+        about = {
+            "format": FORMAT,
+            "algorithm": self.algorithm,
+            "spec": to_json(self.spec),
+            "env": spaces.id,
+            "sizes": list(spaces.sizes),
+            "action_bounds": spaces.bounds,
+            "normalize_obs": self._normalize_obs,
+            "seed": self.seed,
+            "steps": now.step,
+            "episodes": now.next_episode,
+            "versions": versions(),
+        }
+        write_archive(with_suffix(path, ".zip"), about, flatten(self._program.unflatten(now.leaves), "agent"))
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        env: Any = None,
+        device: str = "auto",
+        custom_objects: Any = None,  # noqa: ARG003
+        print_system_info: bool = False,  # noqa: ARG003
+        force_reset: bool = True,  # noqa: ARG003
+        **others: Any,
+    ) -> Self:
+        """The model that `save` wrote, or the one in a folder of `mepg train`.
+
+        :param env: to go on learning in; without one the model can only predict
+        :param others: verbose, tensorboard_log, threads
+        """
+        path = Path(path)
+        try:
+            about, arrays = _read_run(path) if path.is_dir() else read_archive(with_suffix(path, ".zip"))
+        except Damaged as damage:
+            raise UsageError(str(damage)) from None
+        if about.get("format") != FORMAT:
+            raise UsageError(f"{path} is of format {about.get('format')!r}, which this version of mepg does not know")
+        kind = cls if cls.algorithm else algorithm(str(about.get("algorithm")))
+        if about.get("algorithm") != kind.algorithm:
+            raise UsageError(
+                f"{path} holds {about.get('algorithm')}, not {kind.algorithm}: load it with mepg.load, "
+                f"or mepg.algorithm({about.get('algorithm')!r}).load"
+            )
+        try:
+            spec = from_json(type(kind.default_spec), about["spec"])
+            seed, steps, episodes = (_counter(about[name]) for name in ("seed", "steps", "episodes"))
+            spaces = Spaces.from_json(str(about["env"]), about["sizes"], about["action_bounds"])
+            normalize_obs = about["normalize_obs"] is True
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"{path} is damaged: {error!r}") from None
+        model = kind(spec=spec, seed=seed, normalize_obs=normalize_obs, device=device, **others)
+        model._spaces, model._config = spaces, model._make_config(spaces.id, 1)
+        agent = model._config.build(spaces.sizes)
+        model._program = Program(model._config, agent, spaces.sizes)
+        try:
+            state = unflatten(arrays, jax.eval_shape(agent.init, jax.random.key(0)), "agent")
+        except Damaged as damage:
+            raise UsageError(f"{path} is damaged: {damage}") from None
+        model._standing = _Loaded(model._program.flatten(state), steps, episodes)
+        if env is not None:
+            model.set_env(env)
+        assert isinstance(model, cls)
+        return model
+
+    def save_replay_buffer(self, path: str | Path) -> None:
+        """Write the replay memory to a file of its own."""
+        replay = self._need_loop().replay
+        about = {"count": replay.count, "sizes": list(replay.sizes)}
+        write_arrays(_not_pickle(path), {"rows": replay.read(replay.oldest, replay.count)}, about)
+
+    def load_replay_buffer(self, path: str | Path, truncate_last_traj: bool = True) -> None:  # noqa: ARG002
+        """Read what `save_replay_buffer` wrote."""
+        replay = self._need_loop().replay
+        path = _not_pickle(path)
+        try:
+            rows = read_arrays(path).get("rows")
+        except Damaged as damage:
+            raise UsageError(str(damage)) from None
+        if rows is None or rows.ndim != 2 or rows.shape[1] != replay.width or rows.dtype != np.float32:
+            raise UsageError(f"{path} holds no replay memory of transitions with {replay.width} numbers")
+        if not np.isfinite(rows).all():
+            raise UsageError(f"{path} holds a number that is not finite")
+        replay.restore(0, rows)
+
+    # What is missing
+
+    def _need_loop(self) -> Loop:
+        if not isinstance(self._standing, Loop):
+            raise UsageError("this model has no environment to learn in: model.set_env(env), or load(..., env=env)")
+        return self._standing
+
+    def _stand(self) -> Loop | _Loaded:
+        self._need_spaces()
+        assert self._standing is not None
+        return self._standing
+
+    def _need_spaces(self) -> Spaces:
+        if not hasattr(self, "_spaces"):
+            raise UsageError("this model has no environment yet: give it one, env='HopperBulletEnv-v0'")
+        return self._spaces
+
+
+def algorithm(name: str) -> type[Model]:
+    """The class for any name that `mepg list` prints, such as "me-sac-r"."""
+    found = algos.find(name)
+    for kind in _subclasses(Model):
+        if kind.algorithm == name:
+            return kind
+    title = "".join(c if c.isalnum() else "_" for c in name).upper()
+    return type(title, (Model,), {"algorithm": name, "__doc__": found.summary})
+
+
+def load(path: str | Path, env: Any = None, **others: Any) -> Model:
+    """A model of whichever algorithm, from `save`'s file or a folder of `mepg train`."""
+    return Model.load(path, env, **others)
+
+
+def _subclasses(kind: type[Model]) -> list[type[Model]]:
+    return [below for child in kind.__subclasses__() for below in (child, *_subclasses(child))]
+
+
+def _prepare(threads: int) -> None:
+    """Settle threads and compiled programs with the machine, once for each process."""
+    global _PREPARED
+    if _PREPARED is None:
+        machine.prepare(threads)
+        _PREPARED = threads
+    elif threads != _PREPARED:
+        raise UsageError(f"threads={threads}: this process computes with {_PREPARED}, which its first model chose")
+
+
+_PREPARED: int | None = None
+
+
+def _count(env: Any) -> int:
+    return int(getattr(env, "num_envs", 1))
+
+
+def _counter(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= max(MAX_SEED, WITHOUT_END * 1000):
+        raise ValueError(f"{value!r} is not a count")
+    return value
+
+
+def _require_same_spaces(model: Spaces, env: Spaces) -> None:
+    for what, ours, theirs in (
+        ("observations of size", model.sizes.obs, env.sizes.obs),
+        ("actions of size", model.sizes.action, env.sizes.action),
+        ("actions from", model.bounds["low"], env.bounds["low"]),
+        ("actions to", model.bounds["high"], env.bounds["high"]),
+    ):
+        if not np.allclose(ours, theirs, rtol=1e-6):
+            raise UsageError(f"the model was trained on {model.id} with {what} {ours}, and {env.id} has {theirs}")
+
+
+@contextlib.contextmanager
+def _bar(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
+    """A progress bar; gives the function that moves it."""
+    if not shown:
+        yield lambda _: None
+        return
+    with Progress(*Progress.get_default_columns(), MofNCompleteColumn()) as progress:
+        task = progress.add_task("learning", total=total)
+        yield lambda steps: progress.advance(task, steps)
+
+
+def _variables(record: Record, actions: npt.NDArray[Any]) -> dict[str, Any]:
+    """What callbacks look for in their `locals`."""
+    return {
+        "actions": actions,
+        "new_obs": np.stack([outcome.obs for outcome in record.outcomes]),
+        "rewards": np.array([outcome.reward for outcome in record.outcomes], np.float32),
+        "dones": np.array([outcome.over for outcome in record.outcomes]),
+        "infos": [dict(outcome.info) for outcome in record.outcomes],
+    }
+
+
+def _read_run(path: Path) -> tuple[dict[str, Any], Any]:
+    """The newest whole checkpoint of a run, as `save` would have written it."""
+    config = Folder(path).config()
+    checkpoints = Checkpoints(path)
+    for step in checkpoints.steps():
+        with contextlib.suppress(Damaged):
+            arrays, episodes = checkpoints.load_agent(step)
+            break
+    else:
+        raise UsageError(f"{path} holds no checkpoint that is whole")
+    with contextlib.closing(Env(config.env)) as env:
+        sizes, bounds = env.sizes, env.spaces.bounds
+    about = {
+        "format": FORMAT,
+        "algorithm": config.algorithm,
+        "spec": to_json(config.spec),
+        "env": config.env,
+        "sizes": list(sizes),
+        "action_bounds": bounds,
+        "normalize_obs": config.normalize_obs,
+        "seed": config.seed,
+        "steps": step,
+        "episodes": episodes,
+    }
+    return about, arrays
+
+
+def _not_pickle(path: str | Path) -> Path:
+    """Stable-Baselines3's callbacks name this file .pkl, which it is not."""
+    path = with_suffix(path, ".safetensors")
+    return path.with_suffix(".safetensors") if path.suffix == ".pkl" else path

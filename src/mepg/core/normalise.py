@@ -1,0 +1,57 @@
+"""Observations with mean 0 and variance 1, for any agent: what it has seen of them is part of its state."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from mepg.core.types import Agent, Array, Batch, Key, Metrics, Sizes
+
+LARGEST = 10.0  # standard deviations; as in Stable-Baselines3's VecNormalize, and so is the next
+TINY = 1e-8  # a number that never varies must not be divided by 0
+
+
+class Normalised(NamedTuple):
+    """An agent's state, and the mean and variance of all observations that its batches have held."""
+
+    agent: Any
+    batches: Array  # how many
+    mean: Array  # [S]
+    variance: Array  # [S]
+
+
+def normalised(agent: Agent, sizes: Sizes) -> Agent:
+    """The same agent, which sees clip((s - mean) / std) in place of s."""
+
+    def init(key: Key) -> Normalised:
+        return Normalised(agent.init(key), jnp.int32(0), jnp.zeros(sizes.obs), jnp.ones(sizes.obs))
+
+    def explore(state: Normalised, memory: Any, obs: Array, key: Key) -> tuple[Array, Any]:
+        return agent.explore(state.agent, memory, normalise(state, obs), key)
+
+    def exploit(state: Normalised, obs: Array) -> Array:
+        return agent.exploit(state.agent, normalise(state, obs))
+
+    def update(state: Normalised, batch: Batch, key: Key) -> tuple[Normalised, Metrics]:
+        state = observe(state, batch.obs)
+        batch = batch._replace(obs=normalise(state, batch.obs), next_obs=normalise(state, batch.next_obs))
+        inner, metrics = agent.update(state.agent, batch, key)
+        return state._replace(agent=inner), metrics
+
+    return Agent(init, explore, exploit, update, agent.begin)
+
+
+def normalise(state: Normalised, obs: Array) -> Array:
+    """(s - mean) / sqrt(variance + tiny), not further from 0 than `LARGEST`."""
+    return jnp.clip((obs - state.mean) / jnp.sqrt(state.variance + TINY), -LARGEST, LARGEST)
+
+
+def observe(state: Normalised, obs: Array) -> Normalised:
+    """Mean and variance with one more batch: those of the two groups together (Chan, Golub and LeVeque)."""
+    count = state.batches + 1
+    share = 1.0 / count
+    apart = obs.mean(axis=0) - state.mean
+    # Before the first batch mean and variance stand for no observation, and weigh nothing.
+    variance = (1 - share) * state.variance + share * obs.var(axis=0) + share * (1 - share) * apart**2
+    return state._replace(batches=count, mean=state.mean + share * apart, variance=variance)
