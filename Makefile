@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 ENV_ID := InvertedPendulumSwingupBulletEnv-v0
 
-.PHONY: train test test-cluster test-slow check bench lock clean
+.PHONY: train test test-cluster test-sb3 test-slow check bench lock clean
 
 train: $(VENV)/.installed
 	$(BIN)/mepg train me-sac --env $(ENV_ID) --steps 30000 --set warmup=1000 --eval-every 2500 --threads 2
@@ -19,6 +19,10 @@ test: check
 # On a Ray cluster of two nodes, one of which is killed: a minute.
 test-cluster: $(VENV)/.installed
 	$(BIN)/pytest -m cluster
+
+# With Stable-Baselines3 and its zoo, in a virtual environment of their own: 2 GB, a few minutes.
+test-sb3: $(VENV)-sb3/.installed
+	$(VENV)-sb3/bin/pytest -m sb3
 
 # That the ensembles learn, and more of resuming: over half an hour.
 test-slow: $(VENV)/.installed
@@ -41,6 +45,11 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) install -r requirements.lock
 	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)-sb3/.installed: requirements.lock pyproject.toml
+	@test -x $(VENV)-sb3/bin/python || $(PYTHON) -m venv $(VENV)-sb3
+	@$(VENV)-sb3/bin/python -m pip --quiet --quiet --disable-pip-version-check install --editable '.[bullet,dev,sb3]'
 	@touch $@
 
 # After a change of pyproject.toml's dependencies; takes some minutes.

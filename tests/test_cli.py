@@ -46,6 +46,10 @@ def finished(tmp_path_factory):
         (["me-sac", "--env", "Pendulum-v1", "--set", "replay_size=10000000000000"], "replay_size must be in"),
         (["me-sac", "--env", "Pendulum-v1", "--set", "actor_every=99999999999"], "actor_every must be in"),
         (["me-sac", "--env", "Pendulum-v1", "--set", "temperature.initial=1e300"], "temperature.initial must be in"),
+        (["me-sac", "--env", "Pendulum-v1", "--envs", "0"], "envs must be at least 1, not 0"),
+        (["me-sac", "--env", "Pendulum-v1", "--envs", "3"], "steps must be a multiple of envs=3, which are stepped"),
+        (["me-sac", "--env", "Pendulum-v1", "--envs", "2500"], "envs must be in [1, 1000]"),
+        (["me-sac", "--env", "Pendulum-v1", "--log", "csv,paper"], "unknown log 'paper'"),
         (["me-sac", "--env", ":"], "cannot be made"),
         (["me-sac", "--env", "StubDiscrete-v0"], "continuous ones"),
         (["me-sac", "--env", "StubDictObs-v0"], "flat Box"),
@@ -238,3 +242,36 @@ def test_metrics_and_tensorboard_have_the_names_that_sb3_users_know(tmp_path):
     assert row.keys() == names | {"time/total_timesteps"}
     assert all(float(value) == float(value) for value in row.values())
     assert (row["time/total_timesteps"], row["train/n_updates"]) == ("1000", "980")
+
+
+def test_plot_draws_any_runs_in_one_picture(finished, capsys, tmp_path):
+    from PIL import Image
+
+    for kind in ("png", "svg"):
+        assert main(["plot", str(finished), "--out", f"deep/curves.{kind}"]) == 0
+    assert "deep/curves.svg: 1 curve from 1 run" in capsys.readouterr().out
+    with Image.open(tmp_path / "deep" / "curves.png") as picture:
+        assert picture.size[0] > 300
+    assert (tmp_path / "deep" / "curves.svg").read_text().startswith("<?xml")
+
+
+def test_plot_says_why_there_is_nothing_to_draw(capsys, tmp_path):
+    (tmp_path / "empty").mkdir()
+    for argv, says in (
+        (["empty"], "there is nothing to draw: empty holds no run"),
+        (["nowhere"], "nowhere is not a folder"),
+        (["empty", "--out", "curves.bmp"], "a picture is .png or .svg, not 'curves.bmp'"),
+    ):
+        assert main(["plot", *argv]) == 2
+        assert says in capsys.readouterr().err
+
+
+def test_several_environments_and_normalised_observations(tmp_path, capsys):
+    argv = ["me-sac", "--env", "StubScaled-v0", "--steps", "120", "--eval-every", "60", *TINY]
+    assert train(*argv, "--envs", "4", "--normalize-obs", "--out", "run", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == 120
+    config = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
+    assert (config["envs"], config["normalize_obs"]) == (4, True)
+    assert main(["eval", "run", "--episodes", "1"]) == 0
+    assert train(*argv, "--envs", "2", "--normalize-obs", "--out", "run") == 2
+    assert "envs=4 there, 2 here" in capsys.readouterr().err

@@ -500,7 +500,11 @@ def _plot(arguments: argparse.Namespace) -> int:
     left_out = [f"left out: {problem.path} {problem.reason}" for problem in problems]
     drawn = sum(len(panel.curves) for panel in curves.panels)
     data = {"picture": str(arguments.out), "runs": len(runs), "curves": drawn, "left_out": left_out}
-    _say(arguments, data, "\n".join([*left_out, f"{arguments.out}: {drawn} curves from {len(runs)} runs"]))
+    _say(
+        arguments,
+        data,
+        "\n".join([*left_out, f"{arguments.out}: {_number(drawn, 'curve')} from {_number(len(runs), 'run')}"]),
+    )
     return 0
 
 
@@ -566,6 +570,10 @@ def _say_what_there_is_to_do(arguments: argparse.Namespace, stock: Stock) -> int
     lines += [f"  cannot be used: {failure.job.folder.name}: {failure.reason}" for failure in stock.unusable]
     _say(arguments, {**data, "unusable": [str(failure.job.folder) for failure in stock.unusable]}, "\n".join(lines))
     return 0
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _duration(seconds: float) -> str:

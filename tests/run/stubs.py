@@ -69,9 +69,11 @@ def make_loop(
     eval_env=None,
     agent=None,
 ):
+    """In one environment, or in several that were gathered."""
     spec = SimpleNamespace(
         warmup=warmup, batch_size=batch_size, replay_size=replay_size, updates_per_step=updates_per_step
     )
+    envs = envs or Alone(env or CountingEnv(7))
     config = Config(
         algorithm="stub",
         spec=spec,
@@ -79,15 +81,10 @@ def make_loop(
         steps=steps,
         eval_every=eval_every,
         eval_episodes=3,
-        envs=1 if envs is None else envs.count,
+        envs=envs.count,
     )
-    return Loop(
-        config,
-        agent or stub_agent(),
-        envs or Alone(env or CountingEnv(7)),
-        eval_env or CountingEnv(3),
-        Replay(replay_size, SIZES),
-    )
+    eval_env = None if envs.count > 1 else eval_env or CountingEnv(3)
+    return Loop(config, agent or stub_agent(), envs, eval_env, Replay(replay_size, envs.sizes))
 
 
 class Box(gymnasium.Env):

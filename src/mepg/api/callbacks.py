@@ -17,6 +17,9 @@ class Callbacks:
         several = given if isinstance(given, list | tuple) else [] if given is None else [given]
         self._all = [_as_object(callback) for callback in several]
 
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
     def begin(self, model: Any, variables: Locals) -> None:
         self._tell("init_callback", model)
         self._tell("on_training_start", variables, {})
@@ -26,8 +29,6 @@ class Callbacks:
 
     def after_step(self, variables: Locals) -> bool:
         """Whether to go on."""
-        if not self._all:
-            return True
         self._tell("update_locals", variables)
         go_on = [callback.on_step() is not False for callback in self._all]  # each of them, whatever another says
         self._tell("on_rollout_end")

@@ -157,7 +157,7 @@ class Model:
         self._learn_began_at = 0  # steps of earlier calls of `learn` that began anew
         self._predictions = 0
         self._standing: Loop | _Loaded | None = None
-        self._env: Any = None
+        self.env: Any = None
         if env is not None:
             self._enter(gather(env, n_envs, self.seed), env)
 
@@ -169,7 +169,7 @@ class Model:
 
     def _enter(self, envs: Envs, env: Any) -> None:
         """Get ready to act in these environments."""
-        self._spaces, self._env = envs.spaces, env
+        self._spaces, self.env = envs.spaces, env
         self._config = self._make_config(envs.spaces.id, envs.count)
         replay = Replay(self.spec.replay_size, envs.sizes)
         self._standing = Loop(self._config, self._config.build(envs.sizes), envs, None, replay)
@@ -215,7 +215,7 @@ class Model:
             self._logger = Logger(self._log_folder(tb_log_name), verbose=self.verbose)
             self._logger.log(f"{loop.envs.count} environment{'s' * (loop.envs.count > 1)} at a time, {self._pace()}")
         callbacks = Callbacks(callback)
-        variables: dict[str, Any] = {"self": self, "total_timesteps": end, "env": self._env, "callback": callback}
+        variables: dict[str, Any] = {"self": self, "total_timesteps": end, "env": self.env, "callback": callback}
         callbacks.begin(self, variables)
         episodes, self._tick = 0, (loop.step, time.monotonic())
         with _bar(int(total_timesteps), shown=progress_bar) as advance:
@@ -227,8 +227,10 @@ class Model:
                 episodes += len(record.episodes)
                 if log_interval is not None and record.episodes and episodes % log_interval < len(record.episodes):
                     self.dump_logs()
-                if not callbacks.after_step(_variables(record, self._spaces.scale(actions))):
-                    break
+                if callbacks:
+                    variables |= _variables(record, self._spaces.scale(actions))
+                    if not callbacks.after_step(variables):
+                        break
         callbacks.end()
         return self
 
@@ -323,7 +325,7 @@ class Model:
 
     def get_env(self) -> Any:
         """The environment that was given."""
-        return self._env
+        return self.env
 
     def set_env(self, env: Any, force_reset: bool = True) -> None:  # noqa: ARG002
         """Go on in another environment with the same spaces; the replay memory stays."""
@@ -339,7 +341,7 @@ class Model:
 
     def get_vec_normalize_env(self) -> Any:
         """Stable-Baselines3's VecNormalize around the environment, if there is one."""
-        env = self._env
+        env = self.env
         while env is not None and type(env).__name__ != "VecNormalize":
             env = getattr(env, "venv", None)
         return env
@@ -382,11 +384,12 @@ class Model:
         """The model that `save` wrote, or the one in a folder of `mepg train`.
 
         :param env: to go on learning in; without one the model can only predict
-        :param others: verbose, tensorboard_log, threads
+        :param others: arguments of the class that are to be other than they were saved, such as buffer_size
         """
         path = Path(path)
         try:
-            about, arrays = _read_run(path) if path.is_dir() else read_archive(with_suffix(path, ".zip"))
+            is_run = (path / "run.json").is_file()
+            about, arrays = _read_run(path) if is_run else read_archive(with_suffix(path, ".zip"))
         except Damaged as damage:
             raise UsageError(str(damage)) from None
         if about.get("format") != FORMAT:
@@ -404,7 +407,7 @@ class Model:
             normalize_obs = about["normalize_obs"] is True
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"{path} is damaged: {error!r}") from None
-        model = kind(spec=spec, seed=seed, normalize_obs=normalize_obs, device=device, **others)
+        model = kind(**{"spec": spec, "seed": seed, "normalize_obs": normalize_obs, "device": device, **others})
         model._spaces, model._config = spaces, model._make_config(spaces.id, 1)
         agent = model._config.build(spaces.sizes)
         model._program = Program(model._config, agent, spaces.sizes)

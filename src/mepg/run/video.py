@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from mepg.errors import UsageError
+from mepg.errors import RunFailure, UsageError
 
 Picture = npt.NDArray[np.uint8]  # [height, width, 3]
 
@@ -55,17 +56,26 @@ def _mp4(path: Path) -> Writing:
         import imageio_ffmpeg
     except ImportError:
         raise UsageError("an .mp4 needs ffmpeg: pip install 'mepg[video]'; a .gif does not") from None
-    writer: Any = None
+    process: subprocess.Popen[bytes] | None = None
 
     def add(picture: Picture, fps: float) -> None:
-        nonlocal writer
-        if writer is None:
+        nonlocal process
+        if process is None:
             height, width, _ = picture.shape
-            writer = imageio_ffmpeg.write_frames(str(path), (width, height), fps=fps, macro_block_size=2)
-            writer.send(None)
-        writer.send(np.ascontiguousarray(picture))
+            raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(fps), "-i", "-"]
+            even = ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-pix_fmt", "yuv420p"]  # what every player takes
+            command = [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-loglevel", "error", *raw, *even, str(path)]
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert process.stdin is not None
+        process.stdin.write(picture.tobytes())
 
-    return add, lambda: writer.close()
+    def end() -> None:
+        assert process is not None
+        _, errors = process.communicate()
+        if process.returncode:
+            raise RunFailure(f"ffmpeg could not write {path.name}: {errors.decode(errors='replace').strip()}")
+
+    return add, end
 
 
 def _gif(path: Path) -> Writing:

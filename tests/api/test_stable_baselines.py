@@ -1,0 +1,187 @@
+"""Stable-Baselines3's own helpers and its zoo take our models as they are: the real ones, `make test-sb3`."""
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mepg
+
+pytestmark = pytest.mark.sb3
+
+SMALL = {
+    "learning_starts": 200,
+    "batch_size": 32,
+    "buffer_size": 5_000,
+    "policy_kwargs": {"net_arch": [16, 16]},
+    "seed": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def sb3():
+    return pytest.importorskip("stable_baselines3")
+
+
+def make(env="Pendulum-v1", **arguments):
+    return mepg.ME_SAC("MlpPolicy", env, **{**SMALL, **arguments})
+
+
+def pendulum():
+    import gymnasium
+    from stable_baselines3.common.monitor import Monitor
+
+    return Monitor(gymnasium.make("Pendulum-v1"))
+
+
+def test_evaluate_policy(sb3):
+    from stable_baselines3.common.evaluation import evaluate_policy
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    model = make().learn(300)
+    mean, std = evaluate_policy(model, pendulum(), n_eval_episodes=3)
+    assert -2_500 < mean < -10
+    assert std >= 0
+    returns, lengths = evaluate_policy(
+        model, DummyVecEnv([pendulum] * 2), n_eval_episodes=4, return_episode_rewards=True, deterministic=False
+    )
+    assert lengths == [200] * 4
+    assert len(set(returns)) == 4
+
+
+def test_eval_and_checkpoint_callbacks(sb3, tmp_path):
+    from stable_baselines3.common.callbacks import CheckpointCallback, EvalCallback, StopTrainingOnRewardThreshold
+
+    stop = StopTrainingOnRewardThreshold(reward_threshold=-1e9, verbose=0)
+    evaluation = EvalCallback(
+        pendulum(),
+        eval_freq=250,
+        n_eval_episodes=1,
+        best_model_save_path=str(tmp_path / "best"),
+        log_path=str(tmp_path / "logs"),
+        callback_on_new_best=stop,
+        verbose=0,
+    )
+    checkpoints = CheckpointCallback(save_freq=100, save_path=str(tmp_path / "steps"), save_replay_buffer=True)
+    model = make()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Training and eval env are not of the same type")
+        model.learn(1_000, callback=[checkpoints, evaluation])
+    assert model.num_timesteps == 250, "any return is above -1e9, so the first evaluation ends it"
+    assert {path.name for path in (tmp_path / "steps").iterdir()} == {
+        "rl_model_100_steps.zip",
+        "rl_model_200_steps.zip",
+        "rl_model_replay_buffer_100_steps.safetensors",
+        "rl_model_replay_buffer_200_steps.safetensors",
+    }
+    best = mepg.ME_SAC.load(tmp_path / "best" / "best_model", env=pendulum())
+    obs = np.array([1.0, 0.0, 0.2])
+    np.testing.assert_array_equal(best.predict(obs, deterministic=True)[0], model.predict(obs, deterministic=True)[0])
+    file = np.load(tmp_path / "logs" / "evaluations.npz")
+    assert file["timesteps"].tolist() == [250]
+
+
+def test_a_vec_env_is_an_environment(sb3):
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    envs = DummyVecEnv([pendulum] * 3)
+    model = make(envs).learn(900)
+    assert (model.n_envs, model.num_timesteps) == (3, 900)
+    rows = model.replay_buffer.read(0, 900).reshape(300, 3, -1)
+    np.testing.assert_allclose(rows[:199, :, 6:], rows[1:200, :, :3], atol=1e-6)  # s' is the next s within an episode
+    assert not np.allclose(rows[199, :, 6:], rows[200, :, :3], atol=1e-2), "and not across its end"
+    np.testing.assert_array_equal(rows[:, :, 5], 1), "a time limit is not the end"
+    assert model.get_vec_normalize_env() is None
+    normalised = VecNormalize(DummyVecEnv([pendulum]))
+    model = make(normalised).learn(300)
+    assert model.get_vec_normalize_env() is normalised
+    assert np.abs(model.replay_buffer.read(0, 300)[:, :3].mean(axis=0)).max() < 1
+
+
+def test_callbacks_that_look_at_the_usual_things(sb3):
+    from stable_baselines3.common.callbacks import BaseCallback, CallbackList, EveryNTimesteps
+
+    class Looks(BaseCallback):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+
+        def _on_step(self):
+            self.seen.append((self.n_calls, self.num_timesteps, float(self.locals["rewards"][0])))
+            self.logger.record("mine/reward", self.locals["rewards"][0])
+            assert self.model.predict(self.locals["new_obs"])[0].shape == (1, 1)
+            return True
+
+    looks, rarely = Looks(), Looks()
+    make().learn(60, callback=CallbackList([looks, EveryNTimesteps(20, rarely)]))
+    assert [seen[:2] for seen in looks.seen] == [(i, i) for i in range(1, 61)]
+    assert len(rarely.seen) == 3
+    assert all(reward <= 0 for _, _, reward in looks.seen)
+
+
+def test_its_logger(sb3, tmp_path):
+    from stable_baselines3.common.logger import configure
+
+    model = make()
+    model.set_logger(configure(str(tmp_path), ["csv"]))
+    model.learn(900)
+    model.logger.close()
+    text = (tmp_path / "progress.csv").read_text()
+    assert "train/critic_loss" in text
+    assert "rollout/ep_rew_mean" in text
+
+
+def test_its_action_noise(sb3):
+    from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
+
+    model = mepg.TD3("MlpPolicy", "Pendulum-v1", action_noise=NormalActionNoise(np.zeros(1), 0.3 * np.ones(1)), **SMALL)
+    assert model.spec.exploration.std == 0.3
+    with pytest.raises(mepg.UsageError, match="action_noise"):
+        mepg.TD3(
+            "MlpPolicy", "Pendulum-v1", action_noise=OrnsteinUhlenbeckActionNoise(np.zeros(1), np.ones(1)), **SMALL
+        )
+
+
+ZOO = """
+import sys
+import rl_zoo3
+import mepg
+
+rl_zoo3.ALGOS["me_sac"] = mepg.ME_SAC
+
+if sys.argv.pop(1) == "train":
+    from rl_zoo3.train import train
+    train()
+else:
+    from rl_zoo3.enjoy import enjoy
+    enjoy()
+"""
+
+
+def test_the_zoo_trains_and_shows(sb3, tmp_path):
+    pytest.importorskip("rl_zoo3")
+    (tmp_path / "zoo.py").write_text(ZOO)
+    (tmp_path / "conf.yml").write_text(
+        "Pendulum-v1:\n  n_timesteps: !!float 600\n  policy: 'MlpPolicy'\n  learning_starts: 200\n  batch_size: 32\n"
+        "  n_envs: 2\n  policy_kwargs: 'dict(net_arch=[16, 16])'\n"
+    )
+    common = ["--algo", "me_sac", "--env", "Pendulum-v1"]
+    run = [sys.executable, "zoo.py", "train", *common, "--conf-file", "conf.yml", "-f", "logs", "--eval-freq", "400"]
+    done = subprocess.run(
+        [*run, "--eval-episodes", "1", "--save-freq", "400", "--seed", "1"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    folder = Path(tmp_path) / "logs" / "me_sac" / "Pendulum-v1_1"
+    assert {"Pendulum-v1.zip", "best_model.zip", "evaluations.npz"} <= {path.name for path in folder.iterdir()}
+    model = mepg.ME_SAC.load(folder / "Pendulum-v1")
+    assert model._standing.step == 600
+    show = [sys.executable, "zoo.py", "enjoy", *common, "-f", "logs", "-n", "250", "--no-render"]
+    done = subprocess.run(show, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert "Episode Reward" in done.stdout

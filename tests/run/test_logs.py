@@ -1,0 +1,69 @@
+"""Where metrics go: each place for real, Weights & Biases offline."""
+
+import csv
+
+import pytest
+
+from mepg.cli import main
+
+TINY = [
+    "--set",
+    "hidden=8",
+    "--set",
+    "batch_size=8",
+    "--set",
+    "warmup=20",
+    "--eval-episodes",
+    "1",
+    "--eval-every",
+    "500",
+]
+
+
+def train(folder, *argv):
+    common = ["--env", "Pendulum-v1", "--steps", "1000", "--out", str(folder)]
+    return main(["train", "me-ddpg", *common, *TINY, *argv])
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+
+
+def test_weights_and_biases_and_csv_but_no_tensorboard(tmp_path):
+    pytest.importorskip("wandb")
+    run = tmp_path / "run"
+    assert train(run, "--log", "csv,wandb") == 0
+    with (run / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["time/total_timesteps"] for row in rows] == ["1000"]
+    assert float(rows[0]["train/critic_loss"]) > 0
+    assert not list(run.glob("events.out.*"))
+    (written,) = run.glob("wandb/offline-run-*/run-*.wandb")
+    content = written.read_bytes()
+    for name in (b"train/critic_loss", b"eval/mean_reward", b"rollout/ep_rew_mean"):
+        assert name in content
+
+
+def test_none_but_tensorboard(tmp_path):
+    assert train(tmp_path / "run", "--log", "tensorboard") == 0
+    assert not (tmp_path / "run" / "metrics.csv").exists()
+    assert list((tmp_path / "run").glob("events.out.*"))
+
+
+def test_an_unknown_log_is_one_line(tmp_path, capsys):
+    assert train(tmp_path / "run", "--log", "tensorbord") == 2
+    assert (
+        "unknown log 'tensorbord'; did you mean 'tensorboard'? (known: csv, tensorboard, wandb)"
+        in capsys.readouterr().err
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_wandb_it_says_what_to_install(tmp_path, capsys, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert train(tmp_path / "run", "--log", "wandb") == 2
+    assert "pip install 'mepg[wandb]'" in capsys.readouterr().err

@@ -1,0 +1,177 @@
+"""Environments stepped together: whichever way their episodes begin, no transition crosses an end."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from mepg.errors import UsageError
+from mepg.run.checkpoint import Checkpoints, Spent
+from mepg.run.config import Config
+from mepg.run.envs import Env
+from mepg.run.loop import Loop
+from mepg.run.replay import Replay
+from mepg.run.vector import gather
+from tests.conftest import leaves_equal
+from tests.run.stubs import make_loop
+
+
+class Numbered(gymnasium.Env):
+    """Observes (which episode of this copy, step); lasts 5 steps, then 8, then 5, ...; the short ones are terminal."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = gymnasium.spaces.Box(-2, 2, (1,), np.float32)
+
+    def __init__(self):
+        self.episode, self.seeds = -1, []
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.episode, self.at = self.episode + 1, 0
+        self.seeds.append(seed)
+        return np.array([self.episode, 0], np.float32), {}
+
+    def step(self, action):
+        self.at += 1
+        short = self.episode % 2 == 1  # the first, which is burned, is number 0
+        over = self.at == (5 if short else 8)
+        obs = np.array([self.episode, self.at], np.float32)
+        return obs, float(self.at), over and short, over and not short, {"at": self.at}
+
+
+class LikeStableBaselines:
+    """What its VecEnv is like, from the outside; the real one is in test_stable_baselines.py."""
+
+    num_envs = 3
+    observation_space, action_space = Numbered.observation_space, Numbered.action_space
+
+    def __init__(self):
+        self.envs = [Numbered() for _ in range(3)]
+
+    def seed(self, seed):
+        self.seeded = seed
+
+    def reset(self):
+        return np.stack([env.reset()[0] for env in self.envs])
+
+    def step(self, actions):
+        obs, rewards, ends, infos = [], [], [], []
+        for env, action in zip(self.envs, actions, strict=True):
+            s, r, terminated, truncated, info = env.step(action)
+            if terminated or truncated:
+                info = {**info, "terminal_observation": s, "TimeLimit.truncated": truncated and not terminated}
+                s, _ = env.reset()
+            obs, rewards, ends, infos = [*obs, s], [*rewards, r], [*ends, terminated or truncated], [*infos, info]
+        return np.stack(obs), np.array(rewards), np.array(ends), infos
+
+    step_async = step_wait = close = lambda self: None
+
+
+KINDS = {
+    "disabled": lambda: SyncVectorEnv([Numbered] * 3, autoreset_mode=AutoresetMode.DISABLED),
+    "next step": lambda: SyncVectorEnv([Numbered] * 3),  # Gymnasium's default
+    "same step": lambda: SyncVectorEnv([Numbered] * 3, autoreset_mode=AutoresetMode.SAME_STEP),
+    "processes": lambda: AsyncVectorEnv([Numbered] * 3, context="spawn"),
+    "wrapped": lambda: gymnasium.wrappers.vector.RecordEpisodeStatistics(SyncVectorEnv([Numbered] * 3)),
+    "like Stable-Baselines3": LikeStableBaselines,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_transition_crosses_the_end_of_an_episode(kind):
+    envs = gather(KINDS[kind]())
+    loop = make_loop(steps=90, warmup=6, envs=envs, eval_every=900)
+    episodes = [episode for record in loop for episode in record.episodes]
+    envs.close()
+    rows = loop.replay.read(0, 90).reshape(30, 3, -1)  # [round, place, ...]
+    for place in range(3):
+        (number, at), _, reward, alive, (next_number, next_at) = np.split(rows[:, place].T, [2, 3, 4, 5])
+        np.testing.assert_array_equal(next_number, number)
+        np.testing.assert_array_equal(next_at, at + 1)
+        np.testing.assert_array_equal(reward[0], next_at)
+        begins = np.flatnonzero(at == 0)
+        np.testing.assert_array_equal(
+            begins[1:] - 1, np.flatnonzero(next_at == np.where(number % 2, 5, 8))[: len(begins) - 1]
+        )
+        np.testing.assert_array_equal(alive[0], ~((number % 2 == 1) & (next_at == 5)))
+    assert len(episodes) >= 3 * 4
+    assert {length for _, length in episodes} == {5, 8}
+    assert all(total == length * (length + 1) / 2 for total, length in episodes)
+
+
+def test_as_many_updates_for_each_transition_however_many_environments():
+    loop = make_loop(steps=60, warmup=30, updates_per_step=2, envs=gather(KINDS["disabled"]()), eval_every=900)
+    list(loop)
+    assert float(loop.state["updates"]) == loop.updates == (60 - 30) * 2
+    assert loop.replay.count == 60
+
+
+def test_every_episode_has_a_seed_of_its_own():
+    vector = KINDS["next step"]()
+    list(make_loop(steps=90, envs=gather(vector), eval_every=900))
+    seeds = [seed for env in vector.envs for seed in env.seeds[1:]]  # after the one that is burned
+    assert len(seeds) >= 3 * 4
+    assert None not in seeds
+    assert len(set(seeds)) == len(seeds)
+
+
+def test_info_of_each_environment():
+    envs = gather(KINDS["disabled"]())
+    for place in range(3):
+        envs.begin(place, place)
+    outcomes = envs.step(np.zeros((3, 1), np.float32))
+    assert [outcome.info["at"] for outcome in outcomes] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("name", ["me-sac", "sunrise", "ace"])
+def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
+    """With three pendulums whose episodes end at different times, a memory of each, and a ring that wraps."""
+    settings = ["batch_size=8", "warmup=60", "replay_size=90"] + ([] if name == "ace" else ["hidden=8,8"])
+    env = "InvertedPendulumBulletEnv-v0"
+    config = Config.make(name, settings, env=env, steps=150, eval_every=75, eval_episodes=1, envs=3)
+    envs, eval_env = gather(env, 3), Env(env)
+    loop = Loop(config, config.build(envs.sizes), envs, eval_env, Replay(90, envs.sizes))
+    checkpoints = Checkpoints(tmp_path)
+    for record in loop:
+        if record.step == 99:
+            checkpoints.save(loop.snapshot(), loop.replay, Spent(0.0, 0.0))
+    end, rows = loop.snapshot(), loop.replay.read(60, 150)
+    loop.replay.count = 0
+    saved, _ = checkpoints.load(99, loop.state, loop.memory, loop.replay)
+    assert len({len(actions) for actions in saved.actions}) > 1, "the episodes are to be of unequal age"
+    assert loop.restore(saved)
+    list(loop)
+    again = loop.snapshot()
+    np.testing.assert_array_equal(loop.replay.read(60, 150), rows)
+    for part in ("state", "memory", "actions", "sums", "episodes", "next_actions"):
+        assert leaves_equal(getattr(again, part), getattr(end, part)), part
+    assert again.evaluations == end.evaluations
+    envs.close()
+    eval_env.close()
+
+
+def test_what_cannot_be_stepped_is_refused():
+    with pytest.raises(UsageError, match="a list is no environment: give an id"):
+        gather([1, 2])
+    with pytest.raises(UsageError, match="n_envs=2 makes copies"):
+        gather(gymnasium.make("Pendulum-v1"), 2)
+    with pytest.raises(UsageError, match=r"envs must be in \[1, 1000\]"):
+        gather("Pendulum-v1", 2000)
+
+    class Foreign(gymnasium.vector.VectorEnv):
+        metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+
+    with pytest.raises(UsageError, match=r"make it with autoreset_mode=AutoresetMode\.SAME_STEP"):
+        gather(Foreign())
+
+
+def test_explorers_differ():
+    """Each environment's action is drawn by itself, though the observations are equal."""
+    config = Config.make(
+        "me-sac", ["hidden=8,8", "batch_size=8", "warmup=0"], env="Pendulum-v1", envs=4, steps=40, eval_every=40
+    )
+    envs = gather("Pendulum-v1", 4)
+    loop = Loop(config, config.build(envs.sizes), envs, None, Replay(100, envs.sizes))
+    same = np.zeros((4, 3), np.float32)
+    actions = loop.program.explore(loop.leaves, loop.memory, same, 1).actions
+    assert len(np.unique(actions)) == 4

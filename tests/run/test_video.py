@@ -1,0 +1,102 @@
+"""Films: real pictures of real simulators, in files that open."""
+
+import subprocess
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mepg.cli import main
+from mepg.errors import UsageError
+from mepg.run.envs import Env
+from mepg.run.video import Film
+
+TINY = ["--set", "hidden=8,8", "--set", "batch_size=8", "--set", "warmup=20", "--eval-episodes", "1", "--steps", "30"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A policy that falls over soon."""
+    folder = tmp_path_factory.mktemp("films") / "run"
+    assert main(["train", "me-ddpg", "--env", "InvertedPendulumBulletEnv-v0", "--out", str(folder), *TINY]) == 0
+    return folder
+
+
+def frames_of(path):
+    import imageio_ffmpeg
+
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-loglevel", "error", "-i", str(path), "-f", "rawvideo"]
+    raw = subprocess.run([*command, "-pix_fmt", "rgb24", "-"], capture_output=True, check=True).stdout
+    return np.frombuffer(raw, np.uint8).reshape(-1, 240, 320, 3)
+
+
+@pytest.mark.parametrize("kind", ["mp4", "gif"])
+def test_a_film_of_the_first_episode(run, kind, tmp_path, capsys):
+    path = tmp_path / f"out.{kind}"
+    assert main(["eval", str(run), "--episodes", "2", "--video", str(path)]) == 0
+    text = capsys.readouterr().out
+    length = int(text.split("length")[1].split()[0].replace(",", ""))
+    assert f"-> {path}" in text
+    if kind == "mp4":
+        frames = frames_of(path)
+        assert len(frames) == length
+    else:
+        with Image.open(path) as film:
+            frames = []
+            for i in range(film.n_frames):
+                film.seek(i)
+                frames.append(np.asarray(film.convert("RGB")))
+        assert len(frames) == -(-length // 2), "a GIF shows every second of 60 pictures in a second"
+    assert frames[0].shape == (240, 320, 3)
+    assert frames[0].std() > 10, "something is to be seen"
+    assert np.abs(frames[-1].astype(int) - frames[0]).max() > 50, "and it moves"
+    assert list(tmp_path.iterdir()) == [path], "nothing is left lying about"
+
+
+def test_mujoco_is_filmed_without_a_screen(tmp_path):
+    pytest.importorskip("mujoco")
+    env = Env("Hopper-v5", "rgb_array")
+    env.reset(0)
+    try:
+        first = env.picture()
+    except Exception as error:
+        pytest.skip(f"no off-screen drawing on this machine: {error}")
+    env.step(np.ones(3, np.float32))
+    assert first.shape == (480, 480, 3)
+    assert first.std() > 10
+    assert not np.array_equal(first, env.picture())
+    env.close()
+
+
+def test_a_film_that_failed_leaves_nothing(tmp_path):
+    def fail():
+        with Film(tmp_path / "out.gif") as film:
+            film.add(np.zeros((8, 8, 3), np.uint8), 30)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(UsageError, match=r"a film is \.mp4 or \.gif, not 'out\.avi'"):
+        Film(tmp_path / "out.avi")
+
+
+def test_what_cannot_be_shown(run, capsys, monkeypatch):
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    assert main(["eval", str(run), "--render"]) == 2
+    assert "there is no screen to open a window on ($DISPLAY is not set): --video" in capsys.readouterr().err
+    assert main(["eval", str(run), "--render", "--video", "a.gif"]) == 2
+    assert "choose one of them" in capsys.readouterr().err
+    assert main(["eval", str(run), "--video", "a.webm"]) == 2
+    assert "a film is .mp4 or .gif" in capsys.readouterr().err
+
+
+def test_without_ffmpeg_it_says_what_to_install(run, tmp_path):
+    hidden = "import sys; sys.modules['imageio_ffmpeg'] = None; from mepg.cli import main; sys.exit(main(sys.argv[1:]))"
+    argv = ["eval", str(run), "--episodes", "1", "--video", str(tmp_path / "a.mp4")]
+    import sys
+
+    done = subprocess.run([sys.executable, "-c", hidden, *argv], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "an .mp4 needs ffmpeg: pip install 'mepg[video]'; a .gif does not" in done.stderr

@@ -1,0 +1,74 @@
+"""Environments beyond the paper's: MuJoCo for real, a user's own, and life without PyBullet."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mepg
+
+ROOT = Path(__file__).parent.parent
+TINY = ["--set", "hidden=16,16", "--set", "batch_size=16", "--set", "warmup=50", "--eval-episodes", "1"]
+
+
+def run_mepg(*argv, cwd, hide=()):
+    """A process of its own, in which some packages cannot be imported."""
+    code = f"import sys; [sys.modules.__setitem__(name, None) for name in {list(hide)!r}]; sys.argv[0] = 'mepg'"
+    code += "; from mepg.cli import main; sys.exit(main())"
+    return subprocess.run([sys.executable, "-c", code, *argv], cwd=cwd, capture_output=True, text=True)
+
+
+def test_mujoco(tmp_path):
+    """Hopper-v5 through a whole run, then from Python."""
+    pytest.importorskip("mujoco")
+    argv = ["train", "me-sac", "--env", "Hopper-v5", "--steps", "200", "--eval-every", "100", "--out", "run", *TINY]
+    done = run_mepg(*argv, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["steps"] == 200
+    assert result["final_return"] > 0, "a hopper is paid for standing"
+    model = mepg.load(tmp_path / "run", env="Hopper-v5")
+    action, _ = model.predict(np.zeros(11))
+    assert model.action_space.contains(action)
+    model.learn(20)
+
+
+def test_without_mujoco_it_says_what_to_install(tmp_path):
+    done = run_mepg("train", "me-sac", "--env", "Hopper-v5", cwd=tmp_path, hide=["mujoco"])
+    assert done.returncode == 2
+    assert done.stderr.strip() == "mepg: Hopper-v5 needs MuJoCo, which is not installed: pip install 'mepg[mujoco]'"
+
+
+def test_without_pybullet_everything_else_works(tmp_path):
+    hide = ["pybullet", "pybullet_envs_gymnasium", "pybullet_data"]
+    argv = ["train", "me-sac", "--env", "Pendulum-v1", "--steps", "100", "--eval-every", "50", "--out", "run", *TINY]
+    done = run_mepg(*argv, cwd=tmp_path, hide=hide)
+    assert done.returncode == 0, done.stderr
+    for command in (["list"], ["params"], ["show", "me-sac"], ["eval", "run", "--episodes", "1"], ["report", "run"],
+                    ["plot", "run"]):  # fmt: skip
+        done = run_mepg(*command, cwd=tmp_path, hide=hide)
+        assert done.returncode == 0, (command, done.stderr)
+    done = run_mepg("train", "me-sac", "--env", "HopperBulletEnv-v0", cwd=tmp_path, hide=hide)
+    assert done.returncode == 2
+    assert "HopperBulletEnv-v0 needs PyBullet, which is not installed: pip install 'mepg[bullet]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_worked_example_of_the_docs(tmp_path):
+    """docs/own-environment.md: its module, and every command that it prints."""
+    text = (ROOT / "docs" / "own-environment.md").read_text()
+    (module,) = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", text, re.DOTALL)
+    (tmp_path / module[0]).write_text(module[1])
+    commands = re.findall(r"^mepg .*$", text, re.MULTILINE)
+    assert len(commands) >= 2
+    for command in commands:
+        words = command.partition("#")[0].split()[1:]
+        done = run_mepg(*words, cwd=tmp_path)
+        assert done.returncode == 0, (command, done.stderr)
+    (python,) = re.findall(r"```python\nimport (.*?)```", text, re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", "import " + python], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
