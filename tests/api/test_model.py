@@ -188,6 +188,23 @@ def test_callbacks_are_functions_or_objects():
         model.learn(1, callback="loud")
 
 
+def test_infos_are_those_of_a_vec_env():
+    ends = []
+
+    def look(variables, _):
+        if variables["dones"][0]:
+            ends.append((variables["infos"][0], variables["new_obs"][0]))
+
+    model = make().learn(60, callback=look)
+    ((info, new_obs),) = ends  # an episode has 50 steps
+    assert info["episode"]["l"] == 50
+    rewards = model.replay_buffer.read(0, 50)[:, 5]
+    assert info["episode"]["r"] == pytest.approx(rewards.sum(), rel=1e-4)
+    np.testing.assert_array_equal(info["terminal_observation"], model.replay_buffer.read(49, 50)[0, 7:])
+    np.testing.assert_array_equal(new_obs, model.replay_buffer.read(50, 51)[0, :3])
+    assert info["TimeLimit.truncated"]
+
+
 def test_the_log_is_a_table_and_says_how_often_it_learns(capsys, tmp_path):
     model = make(verbose=1, n_envs=2, env="StubScaled-v0", tensorboard_log=tmp_path)
     model.learn(300, log_interval=2)

@@ -228,7 +228,7 @@ class Model:
                 if log_interval is not None and record.episodes and episodes % log_interval < len(record.episodes):
                     self.dump_logs()
                 if callbacks:
-                    variables |= _variables(record, self._spaces.scale(actions))
+                    variables |= _variables(record, self._spaces.scale(actions), loop.obs.copy())
                     if not callbacks.after_step(variables):
                         break
         callbacks.end()
@@ -523,14 +523,20 @@ def _bar(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
         yield lambda steps: progress.advance(task, steps)
 
 
-def _variables(record: Record, actions: npt.NDArray[Any]) -> dict[str, Any]:
-    """What callbacks look for in their `locals`."""
+def _variables(record: Record, actions: npt.NDArray[Any], obs: npt.NDArray[np.float32]) -> dict[str, Any]:
+    """What callbacks look for in their `locals`: as with Stable-Baselines3's VecEnv, episodes have begun anew."""
+    infos, ended = [dict(outcome.info) for outcome in record.outcomes], iter(record.episodes)
+    for info, outcome in zip(infos, record.outcomes, strict=True):
+        if outcome.over:
+            total, length = next(ended)
+            info |= {"terminal_observation": outcome.obs, "TimeLimit.truncated": outcome.alive}
+            info.setdefault("episode", {"r": total, "l": length})
     return {
         "actions": actions,
-        "new_obs": np.stack([outcome.obs for outcome in record.outcomes]),
+        "new_obs": obs,
         "rewards": np.array([outcome.reward for outcome in record.outcomes], np.float32),
         "dones": np.array([outcome.over for outcome in record.outcomes]),
-        "infos": [dict(outcome.info) for outcome in record.outcomes],
+        "infos": infos,
     }
 
 

@@ -67,7 +67,7 @@ class Loop:
         self.memory = self.program.nothing_yet()  # the agent's, of the episodes under way
         self.next_episode = 0  # its number
         self._episodes = [0] * envs.count  # those under way
-        self._obs: Rows = np.zeros((envs.count, envs.sizes.obs), np.float32)
+        self.obs: Rows = np.zeros((envs.count, envs.sizes.obs), np.float32)
         self._taken: list[list[Vector]] = [[] for _ in range(envs.count)]  # actions of the episodes under way
         self._totals = [0.0] * envs.count
         self._recent: deque[Episode] = deque(maxlen=RECENT_EPISODES)
@@ -111,8 +111,8 @@ class Loop:
         outcomes = self.envs.step(actions)
         ended = []
         for place, (action, outcome) in enumerate(zip(actions, outcomes, strict=True)):
-            self.replay.add(self._obs[place], action, outcome.reward, outcome.alive, outcome.obs)
-            self._obs[place] = outcome.obs
+            self.replay.add(self.obs[place], action, outcome.reward, outcome.alive, outcome.obs)
+            self.obs[place] = outcome.obs
             self._taken[place].append(action)
             self._totals[place] += outcome.reward
             if outcome.over:
@@ -133,7 +133,7 @@ class Loop:
         """Algorithm 1's updates, and with them the next actions: one call instead of two."""
         batch = self.replay.sample(self._fractions(self.step // self.envs.count))
         self.leaves, metrics, (self.actions, self.memory) = self.program.learn(
-            self.leaves, *batch, self.memory, self._obs, self.step
+            self.leaves, *batch, self.memory, self.obs, self.step
         )
         self._pending.append((self.step, metrics))
 
@@ -142,7 +142,7 @@ class Loop:
         if first <= self.config.spec.warmup:
             chances = [generator(self.config.seed, "warmup", step) for step in range(first, first + count)]
             return np.array([rng.uniform(-1, 1, self.envs.sizes.action) for rng in chances], np.float32)
-        actions, self.memory = self.program.explore(self.leaves, self.memory, self._obs, first)
+        actions, self.memory = self.program.explore(self.leaves, self.memory, self.obs, first)
         return actions
 
     def _begin_anew(self) -> None:
@@ -154,7 +154,7 @@ class Loop:
         """The next one, or one that was begun before."""
         self._episodes[place] = self.next_episode if number is None else number
         self.next_episode = max(self.next_episode, self._episodes[place] + 1)
-        self._obs[place] = self.envs.begin(place, episode_seed(self.config.seed, "train", self._episodes[place]))
+        self.obs[place] = self.envs.begin(place, episode_seed(self.config.seed, "train", self._episodes[place]))
         self.memory = self.program.begin(self.memory, place, self._episodes[place])
         self._taken[place] = []
         self._totals[place] = 0.0
@@ -259,7 +259,7 @@ class Loop:
             actions = [taken[-to_go] if here else idle for taken, here in zip(snapshot.actions, begun, strict=True)]
             for place, outcome in enumerate(self.envs.step(np.array(actions))):
                 if begun[place]:
-                    self._obs[place] = outcome.obs
+                    self.obs[place] = outcome.obs
                     self._totals[place] += outcome.reward
                     self._taken[place].append(actions[place])
                     same &= not outcome.over and self._remembers(place, to_go, outcome)
