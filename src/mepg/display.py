@@ -76,6 +76,8 @@ class Display:
             self._console.print(
                 f"{config.algorithm} on {config.env}, seed {config.seed} -> {session.folder.path}", markup=False
             )
+            if config.envs > 1:
+                self._console.print(session.loop.pace)
         if self._live:
             self._screen.start()
             self._task = self._progress.add_task(

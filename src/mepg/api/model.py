@@ -213,7 +213,7 @@ class Model:
         end = self.num_timesteps + int(total_timesteps)
         if self._logger is None:
             self._logger = Logger(self._log_folder(tb_log_name), verbose=self.verbose)
-            self._logger.log(f"{loop.envs.count} environment{'s' * (loop.envs.count > 1)} at a time, {self._pace()}")
+            self._logger.log(loop.pace)
         callbacks = Callbacks(callback)
         variables: dict[str, Any] = {"self": self, "total_timesteps": end, "env": self.env, "callback": callback}
         callbacks.begin(self, variables)
@@ -258,10 +258,6 @@ class Model:
     def set_logger(self, logger: Any) -> None:
         """Log with another one: anything with `record` and `dump`, such as Stable-Baselines3's."""
         self._logger = logger
-
-    def _pace(self) -> str:
-        count = self.spec.updates_per_step
-        return f"{count} gradient step{'s' * (count > 1)} for each step in an environment"
 
     def _log_folder(self, name: str | None) -> Path | None:
         """tensorboard_log/ME_SAC_1, or the next number that is free."""

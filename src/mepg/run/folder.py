@@ -165,7 +165,17 @@ class MetricsFile:
 def versions() -> dict[str, str]:
     """What bits may depend on."""
     found = {"python": platform.python_version(), "machine": platform.machine()}
-    for package in ("mepg", "jax", "jaxlib", "optax", "numpy", "gymnasium", "pybullet", "pybullet_envs_gymnasium"):
+    for package in (
+        "mepg",
+        "jax",
+        "jaxlib",
+        "optax",
+        "numpy",
+        "gymnasium",
+        "mujoco",
+        "pybullet",
+        "pybullet_envs_gymnasium",
+    ):
         with contextlib.suppress(PackageNotFoundError):
             found[package] = version(package)
     return found

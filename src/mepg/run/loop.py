@@ -91,6 +91,15 @@ class Loop:
         random = int(self.config.spec.warmup) // self.envs.count * self.envs.count
         return max(0, self.step - random) * int(self.config.spec.updates_per_step)
 
+    @property
+    def pace(self) -> str:
+        """How much is learned from a step, in words: with several environments people wonder."""
+        envs, updates = self.envs.count, int(self.config.spec.updates_per_step)
+        return (
+            f"{envs} environment{'s' * (envs > 1)} at a time, "
+            f"{updates} gradient step{'s' * (updates > 1)} for each step in an environment"
+        )
+
     def __iter__(self) -> Iterator[Record]:
         while self.step < self.config.steps:
             yield self.advance()
