@@ -11,18 +11,19 @@ from tests.run.processes import assert_same_run, checkpoints, command, kill_afte
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "env", "settings"),
+    ("algorithm", "env", "settings", "extra"),
     [
-        ("me-sac", "HopperBulletEnv-v0", []),
-        ("td3", "Walker2DBulletEnv-v0", ["replay_size=400", "dropout.p=0.1"]),  # the ring wraps at step 400
+        ("me-sac", "HopperBulletEnv-v0", [], []),
+        ("td3", "Walker2DBulletEnv-v0", ["replay_size=400", "dropout.p=0.1"], []),  # the ring wraps at step 400
+        ("me-sac", "HopperBulletEnv-v0", ["replay_size=400"], ["--envs", "4", "--normalize-obs"]),
         # bits of transitions, a member for each episode
-        pytest.param("sunrise", "HopperBulletEnv-v0", ["replay_size=400"], marks=pytest.mark.slow),
+        pytest.param("sunrise", "HopperBulletEnv-v0", ["replay_size=400"], [], marks=pytest.mark.slow),
         # noise that goes on from step to step
-        pytest.param("ace", "HopperBulletEnv-v0", [], marks=pytest.mark.slow),
+        pytest.param("ace", "HopperBulletEnv-v0", [], [], marks=pytest.mark.slow),
     ],
 )
-def test_kill_9_at_random_moments(algorithm, env, settings, tmp_path):
-    argv = command(algorithm, env, tmp_path / "killed", steps=1100, settings=settings)
+def test_kill_9_at_random_moments(algorithm, env, settings, extra, tmp_path):
+    argv = command(algorithm, env, tmp_path / "killed", steps=1100, settings=settings, extra=extra)
     rng = random.Random(f"{algorithm}{env}")
     kills = 0
     for _ in range(3):
@@ -32,7 +33,7 @@ def test_kill_9_at_random_moments(algorithm, env, settings, tmp_path):
     last = run(argv)
     assert last.returncode == 0, last.stderr
     assert kills >= 2, "the runs were too short to be killed"
-    whole = run(command(algorithm, env, tmp_path / "whole", steps=1100, settings=settings))
+    whole = run(command(algorithm, env, tmp_path / "whole", steps=1100, settings=settings, extra=extra))
     assert whole.returncode == 0, whole.stderr
     assert_same_run(tmp_path / "whole", tmp_path / "killed")
     assert not (tmp_path / "killed" / "replay").exists()
