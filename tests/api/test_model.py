@@ -1,10 +1,13 @@
 """Models from Python: they learn, predict, go on, and come back from their files."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
 import zipfile
 from dataclasses import replace
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -22,6 +25,7 @@ TINY = {
     "policy_kwargs": {"net_arch": [8, 8]},
     "seed": 3,
 }
+ROOT = Path(__file__).parent.parent.parent
 OBS = np.array([0.3, -0.2, 0.1], np.float32)
 
 
@@ -131,14 +135,14 @@ def test_an_environment_object_and_several_at_once():
         def reward(self, reward):
             return float(reward) + 100
 
-    model = make(env=Shift(gymnasium.make("StubScaled-v0"))).learn(20)
-    assert model.replay_buffer.read(0, 20)[:, 5].min() > 80  # the reward follows 3 numbers of s and 2 of a
+    model = make(env=Shift(gymnasium.make("StubScaled-v0"))).learn(32)
+    assert model.replay_buffer.read(0, 32)[:, 5].min() > 80  # the reward follows 3 numbers of s and 2 of a
     several = make(env="StubScaled-v0", n_envs=4).learn(50)
     assert several.num_timesteps == 52, "a step in each of four is four steps"
     assert several.n_envs == 4
     assert several._standing.updates == 52 - 28
     vector = gymnasium.make_vec("StubScaled-v0", 2, vectorization_mode="sync")
-    assert make(env=vector).learn(20).n_envs == 2
+    assert make(env=vector).learn(34).n_envs == 2
 
 
 def test_normalised_observations_are_saved_with_the_model(tmp_path):
@@ -179,13 +183,42 @@ def test_callbacks_are_functions_or_objects():
         seen.append((variables["rewards"].shape, variables["dones"].tolist(), variables["self"].num_timesteps))
 
     first, second = Counter(), Counter(stop=12)
-    model = make().learn(30, callback=[first, function, second])
+    model = make(learning_starts=8).learn(30, callback=[first, function, second])
     assert model.num_timesteps == 12, "one of them said stop"
     assert first.steps == second.steps == list(range(1, 13))
     assert first.said == ["start", "end"]
     assert seen[-1] == ((1,), [False], 12)
     with pytest.raises(mepg.UsageError, match="a callback is a function of"):
         model.learn(1, callback="loud")
+
+
+def test_ctrl_c_waits_for_the_step_and_leaves_the_model_whole(tmp_path):
+    """In a process of its own: the networks are given away while they are updated."""
+    code = f"""
+import mepg, tests.run.stubs
+model = mepg.ME_SAC("MlpPolicy", "StubScaled-v0", **{TINY!r})
+model.learn(40)
+print("learning", flush=True)
+try:
+    model.learn(10_000_000)
+except KeyboardInterrupt:
+    model.save({str(tmp_path / "kept")!r})
+    print("saved", model.num_timesteps > 0, model.predict([0.0, 0.0, 0.0])[0].shape)
+"""
+    for _ in range(3):
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+        assert process.stdout.readline() == "learning\n"
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+        assert out == "saved True (2,)\n"
+        assert process.returncode == 0
+    assert mepg.ME_SAC.load(tmp_path / "kept").predict(OBS)[0].shape == (2,)
+
+
+def test_to_end_before_the_first_update_is_said():
+    with pytest.warns(UserWarning, match="nothing has been learned yet: the first 30 actions are random"):
+        make().learn(20)
 
 
 def test_infos_are_those_of_a_vec_env():
@@ -213,7 +246,7 @@ def test_the_log_is_a_table_and_says_how_often_it_learns(capsys, tmp_path):
     for name in ("rollout/", "ep_rew_mean", "time/", "total_timesteps", "train/", "critic_loss"):
         assert name in text
     assert list((tmp_path / "ME_SAC_1").glob("events.out.*"))
-    make(tensorboard_log=tmp_path).learn(5)
+    make(tensorboard_log=tmp_path, learning_starts=2).learn(5)
     assert (tmp_path / "ME_SAC_2").is_dir()
 
 
@@ -235,7 +268,7 @@ def test_another_logger_gets_the_same(tmp_path):
 
 
 def test_a_progress_bar(capsys):
-    make().learn(20, progress_bar=True)
+    make().learn(35, progress_bar=True)
     assert "learning" in capsys.readouterr().out
 
 

@@ -13,7 +13,7 @@ import mepg
 pytestmark = pytest.mark.sb3
 
 SMALL = {
-    "learning_starts": 200,
+    "learning_starts": 50,
     "batch_size": 32,
     "buffer_size": 5_000,
     "policy_kwargs": {"net_arch": [16, 16]},

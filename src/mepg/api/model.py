@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import signal
+import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -218,8 +221,9 @@ class Model:
         variables: dict[str, Any] = {"self": self, "total_timesteps": end, "env": self.env, "callback": callback}
         callbacks.begin(self, variables)
         episodes, self._tick = 0, (loop.step, time.monotonic())
-        with _bar(int(total_timesteps), shown=progress_bar) as advance:
+        with _bar(int(total_timesteps), shown=progress_bar) as advance, _interrupt_between_steps() as check_interrupt:
             while self.num_timesteps < end:
+                check_interrupt()
                 callbacks.before_step()
                 actions = loop.actions
                 record = loop.advance()
@@ -232,6 +236,12 @@ class Model:
                     if not callbacks.after_step(variables):
                         break
         callbacks.end()
+        if loop.updates == 0:
+            warnings.warn(
+                f"nothing has been learned yet: the first {self.spec.warmup:,} actions are random; learn for longer, "
+                "or give a smaller learning_starts",
+                stacklevel=2,
+            )
         return self
 
     def dump_logs(self) -> None:
@@ -506,6 +516,36 @@ def _require_same_spaces(model: Spaces, env: Spaces) -> None:
     ):
         if not np.allclose(ours, theirs, rtol=1e-6):
             raise UsageError(f"the model was trained on {model.id} with {what} {ours}, and {env.id} has {theirs}")
+
+
+@contextlib.contextmanager
+def _interrupt_between_steps() -> Iterator[Callable[[], None]]:
+    """Ctrl-C in the middle of an update would take the networks with it: let it wait for the step, once.
+
+    Gives a function that raises KeyboardInterrupt if it has come. Where others handle the signal, or in
+    another thread, it is left to them.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield lambda: None
+        return
+    interrupted = False
+
+    def note(*_: object) -> None:
+        nonlocal interrupted
+        interrupted = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a second one does not wait
+
+    def check() -> None:
+        if interrupted:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield check
+        check()  # in the last step
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextlib.contextmanager
