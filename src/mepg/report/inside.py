@@ -43,7 +43,10 @@ def draw_inspections(found: Sequence[Inspection]) -> bytes:
         figure, grid = plt.subplots(2, 2, figsize=(10, 6.6), layout="constrained")
         columns = [list(grid.flat)]
     else:
-        figure, grid = plt.subplots(4, len(found), figsize=(4.4 * len(found), 12), layout="constrained")
+        comparable = len({one.env for one in found}) == 1
+        figure, grid = plt.subplots(
+            4, len(found), figsize=(4.4 * len(found), 12), sharey="row" if comparable else "none", layout="constrained"
+        )
         columns = list(grid.T)
     for column, one in zip(columns, found, strict=True):
         over_time, against, calibration, noise = column
@@ -65,7 +68,8 @@ def draw_inspections(found: Sequence[Inspection]) -> bytes:
 def _draw_over_time(axes: Any, one: Inspection) -> None:
     q, std = np.array(one.first.q), np.array(one.first.std)
     steps = np.arange(len(q))
-    axes.fill_between(steps, q - 1.96 * std, q + 1.96 * std, color=BELIEF, alpha=0.22, lw=0, label="95% band")
+    if std.any():
+        axes.fill_between(steps, q - 1.96 * std, q + 1.96 * std, color=BELIEF, alpha=0.22, lw=0, label="95% band")
     axes.plot(steps, q, color=BELIEF, lw=1.4, label="Q")
     axes.plot(steps, one.first.truth, color=TRUTH, lw=1.2, ls="--", label="return that followed")
     title = f"{plain(f'{one.algorithm} on {one.env}')}\nseed {one.seed}, step {one.step:,}"
@@ -94,29 +98,28 @@ def _draw_against(axes: Any, one: Inspection) -> None:
 
 
 def _draw_calibration(axes: Any, one: Inspection) -> None:
-    axes.plot([0, 1], [0, 1], color=TRUTH, lw=1, ls="--", label="as it should be")
     if one.coverage is None:
-        axes.text(0.5, 0.5, "one critic and no masks: no band", ha="center", color=INK, fontsize=9)
-    else:
-        axes.plot(LEVELS, one.coverage, color=BELIEF, lw=1.6, marker="o", ms=3.5, label="as it is")
-        axes.legend(fontsize=8, frameon=False, loc="upper left")
+        _say(axes, "one critic and no masks: no band")
+        return
+    axes.plot([0, 1], [0, 1], color=TRUTH, lw=1, ls="--", label="as it should be")
+    axes.plot(LEVELS, one.coverage, color=BELIEF, lw=1.6, marker="o", ms=3.5, label="as it is")
     axes.set(xlim=(0, 1), ylim=(0, 1))
+    axes.legend(fontsize=8, frameon=False, loc="upper left")
     _label(axes, "level of the band", "share of returns within it")
 
 
 def _draw_noise(axes: Any, one: Inspection) -> None:
-    steps, same, two = (np.array(each) for each in one.noise)
-    if not len(steps):
-        axes.text(0.5, 0.5, "no masks in training", ha="center", color=INK, fontsize=9, transform=axes.transAxes)
-    else:
-        marker = "o" if len(steps) <= 40 else None
-        axes.plot(steps, two, color=SECOND, lw=1.4, marker=marker, ms=3, label="two independent masks")
-        axes.plot(steps, same, color=BELIEF, lw=1.4, marker=marker, ms=3, label="the same mask")
-        axes.set_yscale("log")
-        axes.legend(fontsize=8, frameon=False)
-        if (ratio := noise_ratio(one)) is not None:
-            axes.set_title(f"at the end two masks add {ratio:.3g} times as much", loc="left", color=INK, fontsize=9)
-        axes.xaxis.set_major_formatter(lambda step, _: f"{step / 1000:g}k" if step else "0")
+    if not one.noise.steps:
+        _say(axes, "no noise of masks in metrics.csv")
+        return
+    marker = "o" if len(one.noise.steps) <= 40 else None
+    axes.plot(one.noise.steps, one.noise.two_masks, color=SECOND, lw=1.4, marker=marker, ms=3, label="two masks")
+    axes.plot(one.noise.steps, one.noise.one_mask, color=BELIEF, lw=1.4, marker=marker, ms=3, label="the same mask")
+    axes.set_yscale("log")
+    axes.legend(fontsize=8, frameon=False)
+    if (ratio := noise_ratio(one)) is not None:
+        axes.set_title(f"at the end two masks add {ratio:.3g} times as much", loc="left", color=INK, fontsize=9)
+    axes.xaxis.set_major_formatter(lambda step, _: f"{step / 1000:g}k" if step else "0")
     _label(axes, "environment steps of training", "variance that masks add\nto the Bellman residual")
 
 
@@ -130,6 +133,12 @@ def noise_ratio(one: Inspection) -> float | None:
     if not one.noise.steps or one.noise.one_mask[-1] <= 0:
         return None
     return one.noise.two_masks[-1] / one.noise.one_mask[-1]
+
+
+def _say(axes: Any, words: str) -> None:
+    """In place of a drawing."""
+    axes.text(0.5, 0.5, words, ha="center", va="center", color=INK, fontsize=9, transform=axes.transAxes)
+    axes.set_axis_off()
 
 
 def _label(axes: Any, x: str, y: str) -> None:
