@@ -337,13 +337,16 @@ def _eval(arguments: argparse.Namespace) -> int:
 
 
 def _inspect(arguments: argparse.Namespace) -> int:
-    from mepg.report.inside import MOST, describe, draw_inspections
+    from mepg.report.inside import MOST, describe, draw_inspections, noise_ratio
     from mepg.run.files import not_writable, write_whole
     from mepg.run.folder import Folder
     from mepg.run.inspection import inspect_run, write_inspection
+    from mepg.run.keys import MAX_SEED
 
     if arguments.episodes < 1:
         raise UsageError(f"episodes must be at least 1, not {arguments.episodes}")
+    if not 0 <= arguments.seed <= MAX_SEED:
+        raise UsageError(f"seed must be in [0, {MAX_SEED}], not {arguments.seed}")
     if arguments.out.suffix != ".png":
         raise UsageError(f"the picture is a .png, not {arguments.out.name!r}")
     if len(arguments.runs) > MOST:
@@ -369,7 +372,8 @@ def _inspect(arguments: argparse.Namespace) -> int:
         if not arguments.json:
             print(f"{arguments.out}: {len(found)} runs side by side")
     if arguments.json:
-        print(json.dumps({"runs": [one.figures() for one in found], "pictures": [str(path) for path in written]}))
+        runs = [{**one.figures(), "noise_ratio": noise_ratio(one)} for one in found]
+        print(json.dumps({"runs": runs, "pictures": [str(path) for path in written]}))
     return 0
 
 
