@@ -154,6 +154,6 @@ def test_file_and_back_and_what_is_not_one(tmp_path):
 
 def test_pictures(tmp_path):
     one = inspect_run(untrained(tmp_path / "one"), episodes=1, seed=0)
-    none = one._replace(coverage=None, algorithm="$\\frac{<b>")
+    none = one._replace(coverage=None, run="$\\frac{<b>")
     for found in ([one], [one, none]):
         assert draw_inspections(found).startswith(b"\x89PNG")

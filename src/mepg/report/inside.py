@@ -23,7 +23,7 @@ def describe(one: Inspection) -> str:
     """The same in words."""
     cut = f", {one.left_out:,} left out as too near to a cut" if one.left_out else ""
     lines = [
-        f"{one.algorithm} on {one.env}, seed {one.seed}, step {one.step:,}",
+        f"{one.run}: {one.algorithm} on {one.env}, seed {one.seed}, step {one.step:,}",
         f"  {one.steps:,} steps of {one.episodes} episodes{cut}",
         f"  Q is {bias_in_words(one)} on average; error {one.error:.3g}, standard deviation {one.spread:.3g}",
     ]
@@ -72,7 +72,7 @@ def _draw_over_time(axes: Any, one: Inspection) -> None:
         axes.fill_between(steps, q - 1.96 * std, q + 1.96 * std, color=BELIEF, alpha=0.22, lw=0, label="95% band")
     axes.plot(steps, q, color=BELIEF, lw=1.4, label="Q")
     axes.plot(steps, one.first.truth, color=TRUTH, lw=1.2, ls="--", label="return that followed")
-    title = f"{plain(f'{one.algorithm} on {one.env}')}\nseed {one.seed}, step {one.step:,}"
+    title = f"{plain(f'{one.algorithm} on {one.env}')}\n{plain(one.run)}: seed {one.seed}, step {one.step:,}"
     axes.set_title(title, loc="left", color=INK, fontsize=11, parse_math=False)
     _label(axes, "step of the first episode", "discounted return")
     axes.legend(fontsize=8, frameon=False)
@@ -104,7 +104,7 @@ def _draw_calibration(axes: Any, one: Inspection) -> None:
     axes.plot([0, 1], [0, 1], color=TRUTH, lw=1, ls="--", label="as it should be")
     axes.plot(LEVELS, one.coverage, color=BELIEF, lw=1.6, marker="o", ms=3.5, label="as it is")
     axes.set(xlim=(0, 1), ylim=(0, 1))
-    axes.legend(fontsize=8, frameon=False, loc="upper left")
+    axes.legend(fontsize=8, frameon=False)
     _label(axes, "level of the band", "share of returns within it")
 
 

@@ -62,6 +62,7 @@ class Noise(NamedTuple):
 class Inspection(NamedTuple):
     """What is found in one run."""
 
+    run: str  # its folder's name
     algorithm: str
     env: str
     seed: int
@@ -97,6 +98,7 @@ def inspect_run(folder: Folder, episodes: int, seed: int) -> Inspection:
     q, std, truth = (np.concatenate([np.array(trace[i]) for trace in traces]) for i in range(3))
     chosen = np.unique(np.linspace(0, len(q) - 1, min(POINTS, len(q))).round().astype(int))
     return Inspection(
+        run=folder.path.resolve().name,
         algorithm=config.algorithm,
         env=config.env,
         seed=config.seed,
@@ -260,7 +262,7 @@ def _finite(value: Any) -> float:
 
 
 _KINDS: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("algorithm", "env"), str),
+    **dict.fromkeys(("run", "algorithm", "env"), str),
     **dict.fromkeys(("seed", "step", "episodes", "steps", "left_out"), _count),
     **dict.fromkeys(("first", "some"), _columns(Trace)),
     "noise": _columns(Noise),
