@@ -151,7 +151,8 @@ def test_every_algorithm_can_be_looked_into(name):
 def test_normalised_observations_are_what_the_critics_see():
     agent = algorithms()["me-sac"].build(replace(ME_SAC, hidden=(8, 8)), SIZES)
     wrapped = normalised(agent, SIZES)
-    state = wrapped.init(jax.random.key(0))._replace(mean=jnp.full(SIZES.obs, 2.0), variance=jnp.full(SIZES.obs, 4.0))
+    state = jit_quickly(wrapped.init)(jax.random.key(0))
+    state = state._replace(mean=jnp.full(SIZES.obs, 2.0), variance=jnp.full(SIZES.obs, 4.0))
     batch = make_batch(5)
     ours = wrapped.beliefs.posterior(state, batch.obs, batch.action)
     theirs = agent.beliefs.posterior(state.agent, (batch.obs - 2) / 2, batch.action)
@@ -161,13 +162,16 @@ def test_normalised_observations_are_what_the_critics_see():
 # The noise of the Bellman residual
 
 
-def noise_metrics(spec, keys):
-    batch = make_batch(8)
+def evaluation(spec):
+    """A function of a key: one critic update's gradient and metrics."""
     theta, phi = networks(spec)
     theta_target, _ = networks(spec, seed=1)
     pi = partial(policies.sample, spec, phi)
-    step = jax.jit(jax.vmap(lambda key: critic_gradient(theta, theta_target, pi, 0.0, batch, key, spec)))
-    return step(jax.random.split(jax.random.key(2), keys))
+    return lambda key: critic_gradient(theta, theta_target, pi, 0.0, make_batch(8), key, spec)
+
+
+def noise_metrics(spec, keys):
+    return jax.jit(jax.vmap(evaluation(spec)))(jax.random.split(jax.random.key(2), keys))
 
 
 @pytest.mark.parametrize("masks", ["consistent", "independent"])
@@ -195,7 +199,7 @@ def test_noise_of_several_critics_by_hand():
 
 def test_only_what_has_a_closed_form_is_logged():
     def names(**changes):
-        return noise_metrics(Spec(hidden=(8, 8), **changes), 1)[1].keys()
+        return jax.eval_shape(evaluation(Spec(hidden=(8, 8), **changes)), jax.random.key(0))[1].keys()
 
     both = {"noise_one_mask", "noise_two_masks"}
     assert both <= names(dropout=Dropout())
