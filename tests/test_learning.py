@@ -31,6 +31,26 @@ def test_pendulum(algorithm, tmp_path):
     assert returns[0] < -500, "already good before it had learned anything?"
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "settings"),
+    [
+        ("me-ddpg-x", []),
+        ("me-sac-x", []),
+        ("me-sac", ["search.how=ucb"]),
+        ("me-ddpg", ["search.how=thompson"]),
+        pytest.param("me-sac", ["search.how=thompson"], marks=pytest.mark.slow),
+        pytest.param("me-ddpg", ["search.how=ucb"], marks=pytest.mark.slow),
+        pytest.param("me-sac-x", ["search.how=ucb"], marks=pytest.mark.slow),
+    ],
+)
+def test_pendulum_with_what_the_masks_know(algorithm, settings, tmp_path):
+    """The expected update, and exploring by choice, learn as their parents do."""
+    config = Config.make(algorithm, ["warmup=1000", *settings], env="Pendulum-v1", steps=10_000, eval_every=2_500)
+    returns = returns_until(-200, config, tmp_path / "run")
+    assert returns[-1] >= -200, returns
+    assert returns[0] < -500, "already good before it had learned anything?"
+
+
 @pytest.mark.slow  # minutes each
 @pytest.mark.parametrize("algorithm", ENSEMBLES)
 def test_pendulum_with_an_ensemble(algorithm, tmp_path):

@@ -1,4 +1,4 @@
-"""mepg train | eval | list | show | params | reproduce | report"""
+"""mepg train | eval | inspect | list | show | params | reproduce | report"""
 
 from __future__ import annotations
 
@@ -100,6 +100,16 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--seed", type=_count, default=0, metavar="S", help="which episodes (0)")
     evaluate.add_argument("--video", type=_folder, metavar="FILE", help="film the first episode: .mp4 or .gif")
     evaluate.add_argument("--render", action="store_true", help="watch in a window")
+
+    inspect = add("inspect", _inspect, "compare what a run's critics believe with what really followed")
+    inspect.add_argument(
+        "runs", metavar="RUN", nargs="+", type=Path, help="runs' folders; several are drawn side by side"
+    )
+    inspect.add_argument("--episodes", type=_count, default=10, metavar="N", help="how many episodes of each (10)")
+    inspect.add_argument("--seed", type=_count, default=0, metavar="S", help="which episodes (0)")
+    inspect.add_argument(
+        "--out", type=_folder, default=Path("inspect.png"), metavar="FILE", help="for several runs: .png (inspect.png)"
+    )
 
     add("list", _list, "the algorithms, and the paper's environments")
 
@@ -323,6 +333,47 @@ def _eval(arguments: argparse.Namespace) -> int:
         "video": arguments.video and str(arguments.video),
     }
     _say(arguments, data, f"mean return {data['mean_reward']:,.2f} +- {data['std_reward']:,.2f}")
+    return 0
+
+
+def _inspect(arguments: argparse.Namespace) -> int:
+    from mepg.report.inside import MOST, describe, draw_inspections, noise_ratio
+    from mepg.run.files import not_writable, write_whole
+    from mepg.run.folder import Folder
+    from mepg.run.inspection import inspect_run, write_inspection
+    from mepg.run.keys import MAX_SEED
+
+    if arguments.episodes < 1:
+        raise UsageError(f"episodes must be at least 1, not {arguments.episodes}")
+    if not 0 <= arguments.seed <= MAX_SEED:
+        raise UsageError(f"seed must be in [0, {MAX_SEED}], not {arguments.seed}")
+    if arguments.out.suffix != ".png":
+        raise UsageError(f"the picture is a .png, not {arguments.out.name!r}")
+    if len(arguments.runs) > MOST:
+        raise UsageError(f"at most {MOST} runs fit into a picture, not {len(arguments.runs)}")
+    folders = [Folder(path) for path in arguments.runs]
+    found, written = [], []
+    for folder in folders:
+        folder.config()  # what is no run is said before anything is played
+    for folder in folders:
+        found.append(inspect_run(folder, arguments.episodes, arguments.seed))
+        try:
+            write_inspection(folder, found[-1])
+            write_whole(folder.inspection_picture, draw_inspections(found[-1:]))
+        except OSError as error:
+            raise not_writable(folder.path, error) from None
+        written.append(folder.inspection_picture)
+        if not arguments.json:
+            print(describe(found[-1]), f"  -> {written[-1]}", sep="\n", flush=True)
+    if len(found) > 1:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(arguments.out, draw_inspections(found))
+        written.append(arguments.out)
+        if not arguments.json:
+            print(f"{arguments.out}: {len(found)} runs side by side")
+    if arguments.json:
+        runs = [{**one.figures(), "noise_ratio": noise_ratio(one)} for one in found]
+        print(json.dumps({"runs": runs, "pictures": [str(path) for path in written]}))
     return 0
 
 

@@ -1,5 +1,6 @@
 """What holds for every algorithm."""
 
+import contextlib
 import json
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
@@ -14,7 +15,7 @@ import pytest
 from mepg.algos import algorithms
 from mepg.algos.mepg import ME_SAC
 from mepg.algos.sac import SAC
-from mepg.core.spec import Dropout, Noise, Spec, Temperature
+from mepg.core.spec import Dropout, Noise, Search, Spec, Temperature
 from mepg.core.types import AgentState, Trainable
 from mepg.run.checkpoint import flatten, unflatten
 from mepg.run.files import read_arrays, write_arrays
@@ -148,6 +149,10 @@ def test_policy_metrics_count_only_where_the_policy_moved():
 # What a field may be changed to. A field that is not here fails the test below: a new one needs its line.
 OTHERS = {
     "exploration": [Noise(std=0.3)],
+    "search": [Search(), Search(how="thompson")],
+    "search.how": ["thompson", "ucb"],
+    "search.proposals": [5],
+    "search.kappa": [2.0],
     "smoothing": [None, Noise(std=0.3)],
     "actor_every": [3],
     "critics": [3],
@@ -163,7 +168,7 @@ OTHERS = {
     "init": ["orthogonal", "uniform"],
     "precision": ["mixed"],
     "dropout.p": [0.5],
-    "dropout.masks": ["independent", "online"],
+    "dropout.masks": ["independent", "online", "expected", "consistent"],
     "dropout.layers": ["all"],
     "dropout.rows": ["batch"],
     "dropout.place": ["after", "before"],
@@ -200,18 +205,21 @@ def field_changes(spec):
         if is_dataclass(value):
             for inner in fields(value):
                 for other in OTHERS[f"{field.name}.{inner.name}"]:
-                    if other != getattr(value, inner.name):
-                        yield (
-                            f"{field.name}.{inner.name}={other}",
-                            replace(spec, **{field.name: replace(value, **{inner.name: other})}),
-                        )
+                    yield f"{field.name}.{inner.name}={other}", {field.name: replace(value, **{inner.name: other})}
         elif field.name in ABSENT:
             if ABSENT[field.name] is not None:
-                yield field.name, replace(spec, **{field.name: ABSENT[field.name]})
+                yield field.name, {field.name: ABSENT[field.name]}
         elif field.name not in USED_BY_THE_LOOP:
             for other in OTHERS[field.name]:
-                if other != value:
-                    yield f"{field.name}={other}", replace(spec, **{field.name: other})
+                yield f"{field.name}={other}", {field.name: other}
+
+
+def other_specs(spec):
+    """Each change, and the spec with it; what the rest of the spec rules out is refused, and so not ignored either."""
+    for change, values in field_changes(spec):
+        with contextlib.suppress(ValueError):
+            if (other := replace(spec, **values)) != spec:
+                yield change, other
 
 
 def program(name, spec):
@@ -228,13 +236,17 @@ def program(name, spec):
     ]
 
 
-@pytest.mark.parametrize("name", ["td3", "me-ddpg", "sac", "redq", "droq", "sunrise-ucb", "ace", "ace-flat"])
-def test_every_field_matters(name):
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [(name, {}) for name in ("td3", "me-ddpg", "me-ddpg-x", "sac", "redq", "droq", "sunrise-ucb", "ace", "ace-flat")]
+    + [("me-ddpg", {"search": Search()}), ("me-sac", {"search": Search(how="thompson")})],
+)
+def test_every_field_matters(name, given):
     """No knob that turns nothing: changing any field changes what the algorithm does."""
-    spec = small(name)
+    spec = small(name, **given)
     base = program(name, spec)
     assert base == program(name, replace(spec)), "the text must not depend on when it is written"
-    changes = {change: other for change, other in field_changes(spec) if other != spec}
+    changes = dict(other_specs(spec))
     assert len(changes) >= 10
     for change, other in changes.items():
         assert base != program(name, other), change
@@ -261,10 +273,11 @@ def test_fixed_temperature_has_nothing_to_learn():
         ("redq", {"dropout": Dropout()}),
         ("sunrise", {"dropout": Dropout()}),
         ("ace-flat", {"dropout": Dropout()}),
+        ("ace-flat", {"dropout": Dropout(masks="expected")}),
     ],
 )
 def test_what_composes(name, change):
-    """Layer normalisation with a consistent mask; consistent masks with every kind of ensemble."""
+    """Layer normalisation with a consistent mask; consistent masks with every kind of ensemble; expected ones."""
     history, metrics = updated(make(name, small(name, **change)), 20)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(history[-1]))
     before, after = (instances(state, AgentState)[0][1] for state in (history[0], history[-1]))

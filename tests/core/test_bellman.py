@@ -226,7 +226,8 @@ def test_smoothing_moves_the_next_action_within_its_clip(batch, monkeypatch):
     spec = Spec(hidden=(8,), smoothing=Noise(std=5.0, clip=0.25))
     theta, phi = networks(spec)
     seen = []
-    monkeypatch.setattr(bellman, "q_values", lambda *args: (seen.append(args[2]), q_values(*args))[1])
+    ask = bellman.q_values_and_parts
+    monkeypatch.setattr(bellman, "q_values_and_parts", lambda *args: (seen.append(args[2]), ask(*args))[1])
     critic_loss(theta, theta, pi(spec, phi), 0.0, batch, jax.random.key(0), spec)
     moved = np.abs(seen[0] - policies.mode(spec, phi, batch.next_obs))
     assert moved.max() == pytest.approx(0.25, abs=1e-6)

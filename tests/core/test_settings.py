@@ -10,7 +10,7 @@ from mepg.algos.ddpg import DDPG, TD3
 from mepg.algos.mepg import ME_DDPG, ME_SAC
 from mepg.algos.sac import SAC
 from mepg.core.settings import apply_settings, describe, from_json, to_json
-from mepg.core.spec import Dropout, Gaussian, Noise, Spec, Temperature
+from mepg.core.spec import Dropout, Gaussian, Noise, Search, Spec, Temperature
 from mepg.errors import UsageError
 
 
@@ -39,6 +39,9 @@ from mepg.errors import UsageError
             replace(SAC, gaussian=Gaussian(log_std=(-20, 2), bound="clip")),
         ),
         (ME_SAC, ["dropout.masks=online"], replace(ME_SAC, dropout=Dropout(masks="online"))),  # D18
+        (ME_SAC, ["dropout.masks=expected"], replace(ME_SAC, dropout=Dropout(masks="expected"))),
+        (ME_SAC, ["search.how=thompson"], replace(ME_SAC, search=Search(how="thompson"))),
+        (ME_SAC, ["search.kappa=2", "search.proposals=4"], replace(ME_SAC, search=Search(kappa=2, proposals=4))),
         (ME_SAC, ["temperature.lr=none"], replace(ME_SAC, temperature=Temperature(lr=None))),  # D21
     ],
 )
@@ -56,13 +59,15 @@ def test_set(spec, settings, expected):
         ("dropout.p=many", "dropout.p must be a number"),
         ("dropout.p=nan", "dropout.p must be a number"),
         ("dropout=0.3", "dropout must be set by its fields (p, masks, layers, rows, place, improve_on) or none"),
-        ("dropout.masks=some", "one of consistent, independent, online"),
+        ("dropout.masks=some", "one of consistent, independent, online, expected"),
         ("hidden=", "numbers separated by commas"),
         ("batch_size=1.5", "batch_size must be a whole number"),
         ("discount.x=1", "plain value"),
         ("smoothing.clip=0.5", "set smoothing.std too"),
         ("nonsense", "write field=value"),
         ("gaussian.log_std=1", "numbers separated by commas"),
+        ("search.how=luck", "one of ucb, thompson"),
+        ("search.proposals=1", "search.proposals must be in [2, 10000]"),
         ("gaussian=none", "temperature needs a stochastic policy"),
     ],
 )

@@ -8,7 +8,8 @@ from mepg.algos import algorithms
 from mepg.algos.ddpg import DDPG, TD3
 from mepg.algos.mepg import ME_DDPG, ME_SAC
 from mepg.algos.sac import SAC
-from mepg.core.spec import Dropout, Gaussian, Noise, Spec, Temperature
+from mepg.algos.sunrise import SUNRISE
+from mepg.core.spec import Dropout, Gaussian, Noise, Search, Spec, Temperature
 
 
 @pytest.mark.parametrize("name", [name for name, a in algorithms().items() if isinstance(a.spec, Spec)])
@@ -76,6 +77,7 @@ def test_equal_meanings_are_equal_and_hash_alike():
         (replace(ME_SAC, temperature=Temperature(every=2)), ME_SAC),
         (Spec(critics=3, subset=3), Spec(critics=3)),
         (Spec(dropout=Dropout(place="before")), Spec(dropout=Dropout())),
+        (Spec(dropout=Dropout(masks="expected", rows="batch")), Spec(dropout=Dropout(masks="expected"))),
         (
             replace(ME_SAC, temperature=Temperature(lr=None, target_entropy=-9.0)),
             replace(ME_SAC, temperature=Temperature(lr=None)),
@@ -107,8 +109,16 @@ def test_equal_meanings_are_equal_and_hash_alike():
         lambda: Spec(warmup=-1),
         lambda: Spec(actor_lr=0),
         lambda: Spec(temperature=Temperature()),
+        lambda: Spec(dropout=Dropout(masks="expected", layers="all")),
+        lambda: Spec(dropout=Dropout(masks="expected", place="before"), layer_norm=True),
+        lambda: Spec(dropout=Dropout(masks="expected", improve_on="masked")),
+        lambda: Spec(dropout=Dropout(masks="expected"), critics=2),
+        lambda: Search(proposals=1),
+        lambda: Search(kappa=-1),
+        lambda: Spec(dropout=Dropout(), search=Search()),
+        lambda: replace(SUNRISE, search=Search()),
     ],
 )
 def test_values_out_of_range_are_refused(make):
-    with pytest.raises(ValueError, match=r"must be|needs"):
+    with pytest.raises(ValueError, match=r"must be|needs|set \w+"):
         make()

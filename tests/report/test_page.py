@@ -13,6 +13,8 @@ from mepg.paper.experiments import jobs, select
 from mepg.report.figures import make_curves, smooth
 from mepg.report.page import write_report
 from mepg.report.runs import collect
+from mepg.run.folder import Folder
+from mepg.run.inspection import LEVELS, Inspection, Noise, Trace, write_inspection
 
 from .by_hand import make, write_run
 from .conftest import HOPPER
@@ -170,4 +172,31 @@ def test_curves_of_runs_that_got_differently_far(tmp_path):
     assert curve.runs == [2, 2, 1, 1]
     assert curve.mean[0] == pytest.approx((first[0] + second[0]) / 2)
     assert curve.half_std[0] == pytest.approx(abs(first[0] - second[0]) / 4)
-    assert curve.mean[-1] == pytest.approx((first[:2].sum() / 2 + second.sum() / 2 + first[2:].sum()) / 4)
+    assert curve.mean[-1] == pytest.approx(first[-1]), "four evaluations are too few to be smoothed"
+
+
+def inspection(**changes):
+    trace = Trace([1.0, 2.0], [0.5, 0.5], [1.0, 3.0])
+    found = Inspection(
+        run="mine", algorithm="me-sac", env="Pendulum-v1", seed=0, step=10, episodes=1, steps=2, left_out=3, bias=-0.5,
+        error=0.7, spread=0.5, coverage=[0.5] * len(LEVELS), first=trace, some=trace, noise=Noise([10], [2.0], [5.0]),
+    )  # fmt: skip
+    return found._replace(**changes)
+
+
+def test_what_was_inspected_is_shown_and_what_is_damaged_is_named(tmp_path):
+    for seed, changes in enumerate(({}, {"run": "<b>", "algorithm": "<img src=x>", "coverage": None}, {})):
+        folder = write_run(tmp_path / f"run{seed}", make(seed=seed))
+        write_inspection(Folder(folder), inspection(**changes))
+    (tmp_path / "run2" / "inspect.json").write_text('{"format": 1, "bias": "<script>"}')
+    report = write_report([tmp_path], tmp_path / "page.html")
+    page = Tags(report.page.read_text(encoding="utf-8"))
+    assert page.tags.count("img") == 2
+    assert all(value.startswith("data:image/png;base64,") for name, value in page.attributes if name == "src")
+    assert page.tags.count("script") == 2
+    assert "2.5" in page.text  # two masks over one
+    assert "3 left out as too near to a cut" in page.text
+    (problem,) = report.problems
+    assert "mepg inspect writes it anew" in problem.reason
+    assert report.runs == 3
+    assert {path.name for path in report.files} >= {"inside-1.png", "inside-2.png"}

@@ -22,11 +22,14 @@ ABLATIONS = [name for name, algorithm in algorithms().items() if algorithm.paren
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in ABLATIONS else name for name in algorithms()]
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in ABLATIONS else name for name in algorithms()]
+    + ["me-sac search.how=thompson"],  # which remembers a mask
 )
 def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     """In one process, so that everything is compiled once; test_resume.py kills real ones."""
-    config = Config.make(name, SETTINGS, env=ENV, steps=100, eval_every=50, eval_episodes=2)
+    algorithm, *settings = name.split()
+    config = Config.make(algorithm, [*SETTINGS, *settings], env=ENV, steps=100, eval_every=50, eval_episodes=2)
     envs, eval_env = gather(ENV), Env(ENV)
     loop = Loop(config, config.build(envs.sizes), envs, eval_env, Replay(config.spec.replay_size, envs.sizes))
     checkpoints = Checkpoints(tmp_path)

@@ -18,16 +18,11 @@ from mepg.algos.ddpg import DDPG
 from mepg.core import agent, policies
 from mepg.core.improvement import policy_loss, policy_view
 from mepg.core.nets import Layer, Mask, Mlp, init_mlp, init_several, mlp
+from mepg.core.policies import follow_best
 from mepg.core.spec import Spec, require
-from mepg.core.types import Agent, Array, Batch, Key, Metrics, Sizes, Trainable
+from mepg.core.types import Agent, Array, Batch, Beliefs, Key, Metrics, Posterior, Sizes, Trainable
 
 Learners = Literal["all", "chosen"]  # the actors that learn at a state; `chosen`: only the one that is followed there
-
-
-def follow_best(proposals: Array, values: Array) -> Array:
-    """Each state's proposal of the highest value: [K, B, ...], [K, B] -> [B, ...]."""
-    best = values.argmax(axis=0).reshape(1, -1, *(1,) * (proposals.ndim - 2))
-    return jnp.take_along_axis(proposals, best, axis=0)[0]
 
 
 def is_best(values: Array) -> Array:
@@ -261,7 +256,18 @@ def build(spec: Ace, sizes: Sizes) -> Agent:
             values *= is_best(values)
         return -values.mean(axis=1).sum()
 
-    return Agent(init, explore, exploit, update, begin)
+    def posterior(state: AceState, obs: Array, action: Array) -> Posterior:
+        """The tree's value. One critic and no masks: nothing about it varies."""
+        net = state.networks.params
+        q = tree_value(net, encode(net, obs), action, spec.depth, spec.discount)[None]
+        return Posterior(q, jnp.zeros((*q.shape, 0)))
+
+    beliefs = Beliefs(
+        posterior,
+        subnetwork=lambda state, obs, action, _: posterior(state, obs, action).q[0],
+        follow=lambda state, obs, *_: (exploit(state, obs), jnp.zeros(len(obs))),
+    )
+    return Agent(init, explore, exploit, update, begin, beliefs)
 
 
 def count_parameters(spec: Ace, sizes: Sizes) -> agent.Count:

@@ -11,6 +11,7 @@ ME_DDPG = replace(DDPG, dropout=Dropout(), smoothing=SMOOTHING, actor_every=2)
 ME_SAC = replace(SAC, dropout=Dropout(), critics=1, actor_every=2)
 
 INDEPENDENT = Dropout(masks="independent")  # D18
+EXPECTED = Dropout(masks="expected")  # not the paper's: what its masks do on average, without drawing one
 
 ALGORITHMS = {
     "me-ddpg": Algorithm(ME_DDPG, "the consistent Bellman update on DDPG", parent="ddpg"),
@@ -21,6 +22,7 @@ ALGORITHMS = {
     "me-ddpg+cdq": Algorithm(
         replace(ME_DDPG, critics=2, improve_on="first"), "with clipped double Q, as in TD3 (D4)", parent="me-ddpg"
     ),
+    "me-ddpg-x": Algorithm(replace(ME_DDPG, dropout=EXPECTED), "the masks' expected update, none drawn", "me-ddpg"),
     "me-sac": Algorithm(ME_SAC, "the consistent Bellman update on SAC", parent="sac"),
     "me-sac-do": Algorithm(replace(ME_SAC, dropout=None), "without dropout", parent="me-sac"),
     "me-sac-du": Algorithm(replace(ME_SAC, actor_every=1), "without delayed policy updates", parent="me-sac"),
@@ -29,4 +31,5 @@ ALGORITHMS = {
     "me-sac+fixent": Algorithm(
         replace(ME_SAC, temperature=Temperature(lr=None)), "with a fixed temperature", parent="me-sac"
     ),
+    "me-sac-x": Algorithm(replace(ME_SAC, dropout=EXPECTED), "the masks' expected update, none drawn", "me-sac"),
 }

@@ -14,6 +14,7 @@ from mepg.algos.sac import SAC
 from mepg.core import agent, policies
 from mepg.core.chance import same_kind
 from mepg.core.nets import Mlp, q_values
+from mepg.core.posterior import beliefs
 from mepg.core.spec import Spec, require
 from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metrics, Sizes, Trainable, Weights
 
@@ -35,6 +36,8 @@ class Sunrise(Spec):
             temperature is None or 0 <= temperature <= 1e6, "backup_temperature", "in [0, 1e6], or none", temperature
         )
         require(self.ucb is None or 0 <= self.ucb <= 1e6, "ucb", "in [0, 1e6], or none", self.ucb)
+        if self.search is not None:
+            raise ValueError("search is for an agent on its own: SUNRISE's members explore together; set ucb")
         super().__post_init__()
 
     def _make_canonical(self) -> None:
@@ -72,8 +75,7 @@ def build(spec: Sunrise, sizes: Sizes) -> Agent:
 
     def explore(state: SunriseState, memory: Any, obs: Array, key: Key) -> tuple[Array, Any]:
         if spec.ucb is None:
-            actor, critic = jax.tree.map(lambda leaf: leaf[memory], (state.members.actor, state.members.critic))
-            action, _ = member.explore(state.members._replace(actor=actor, critic=critic), (), obs, key)
+            action, _ = member.explore(one_of(state.members, memory), (), obs, key)
             return action, memory
         propose = jax.vmap(member.explore, (MEMBERS, None, None, 0))
         proposals, _ = propose(state.members, (), obs, jax.random.split(key, spec.members))
@@ -99,7 +101,20 @@ def build(spec: Sunrise, sizes: Sizes) -> Agent:
         metrics = jax.tree.map(partial(jnp.mean, axis=0), metrics)
         return state._replace(members=members), metrics | agent.as_metrics({"backup_weight": trust.mean()})
 
-    return Agent(init, explore, exploit, update, begin)
+    def follow(state: SunriseState, obs: Array, k_episode: Key, k_step: Key) -> tuple[Array, Array]:
+        """One member for an episode: each member's critics judge its own policy."""
+        assert member.beliefs is not None
+        chosen = jax.random.randint(k_episode, (), 0, spec.members)
+        return member.beliefs.follow(one_of(state.members, chosen), obs, k_episode, k_step)
+
+    return Agent(
+        init,
+        explore,
+        exploit,
+        update,
+        begin,
+        beliefs(lambda state: all_critics(state.members.critic.params), follow, spec),
+    )
 
 
 def bootstrap_bits(key: Key, numbers: Array, probability: float, members: int) -> Array:
@@ -129,12 +144,22 @@ def backup_weights(members: AgentState, next_obs: Array, key: Key, spec: Sunrise
     return jax.nn.sigmoid(-spec.backup_temperature * q.std(axis=(0, 1))) + 0.5
 
 
+def one_of(members: AgentState, number: Array) -> AgentState:
+    """That member's own state."""
+    updates, *own = members
+    return AgentState(updates, *jax.tree.map(lambda leaf: leaf[number], own))
+
+
+def all_critics(theta: Mlp) -> Mlp:
+    """Every member's, on one axis: [M, N, ...] -> [M N, ...]."""
+    critics: Mlp = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), theta)
+    return critics
+
+
 def most_promising(proposals: Array, obs: Array, theta: Mlp, ucb: float) -> Array:
     """argmax_a mean + lambda std of Q(s, a) over all members' critics, a among the members' proposals. [B, A]"""
-    critics = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), theta)  # [M, N, ...] -> [M N, ...]
-    q = jax.vmap(lambda action: q_values(critics, obs, action))(proposals)  # [M, M N, B]
-    best = (q.mean(axis=1) + ucb * q.std(axis=1)).argmax(axis=0)  # [B]
-    return jnp.take_along_axis(proposals, best[None, :, None], axis=0)[0]
+    q = jax.vmap(lambda action: q_values(all_critics(theta), obs, action))(proposals)  # [M, M N, B]
+    return policies.follow_best(proposals, q.mean(axis=1) + ucb * q.std(axis=1))
 
 
 def count_parameters(spec: Sunrise, sizes: Sizes) -> agent.Count:

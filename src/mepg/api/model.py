@@ -22,6 +22,7 @@ from mepg.api.arguments import spec_from
 from mepg.api.callbacks import Callbacks
 from mepg.api.files import read_archive, with_suffix, write_archive
 from mepg.api.logger import Logger
+from mepg.core.posterior import SAMPLES
 from mepg.core.settings import from_json, to_json
 from mepg.errors import UsageError
 from mepg.run import machine
@@ -159,6 +160,7 @@ class Model:
         self._logger: Any = None
         self._learn_began_at = 0  # steps of earlier calls of `learn` that began anew
         self._predictions = 0
+        self._draws = 0  # of sub-networks
         self._standing: Loop | _Loaded | None = None
         self.env: Any = None
         if env is not None:
@@ -301,19 +303,78 @@ class Model:
         actions = self._spaces.scale(actions)
         return (actions[0] if alone else actions), state
 
+    # What the critics believe
+
+    def q_posterior(self, observation: npt.ArrayLike, action: npt.ArrayLike) -> tuple[Any, Any]:
+        """Mean and standard deviation of Q over the critics' masks, for one observation and action or a batch.
+
+        One forward pass: with masks on the last hidden layer both have a closed form. The mean is the complete
+        network's Q. With several critics or members, masked or not, it is their mean, and the standard deviation
+        is within and between them; a single critic without masks has none, 0. Where masks on several layers, or
+        before a normalisation, have no closed form, both are estimated from drawn sub-networks, and a warning says so.
+
+        :param observation: [S] or [B, S]
+        :param action: [A] or [B, A], within the environment's own bounds, as `predict` returns them. Of a single
+            observation or action and a batch of the other, the one is taken with each of the many.
+        """
+        obs, actions, alone = self._check_pairs(observation, action)
+        self._warn_of_samples()
+        mean, variance = self._program.moments(self._stand().leaves, obs, actions)
+        std = np.sqrt(variance)
+        return (mean[0], std[0]) if alone else (mean, std)
+
+    def q_covariance(self, observation: npt.ArrayLike, action: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """The covariance of Q between any two of these inputs, under the same mask: [B, B], or [1, 1] for one."""
+        obs, actions, _ = self._check_pairs(observation, action)
+        self._warn_of_samples()
+        return self._program.covariance(self._stand().leaves, obs, actions)
+
+    def q_samples(self, observation: npt.ArrayLike, action: npt.ArrayLike, n: int = 100) -> npt.NDArray[np.float32]:
+        """Q of `n` sub-networks, drawn: [n] for one input, [n, B] for a batch, of which all have the same masks."""
+        obs, actions, alone = self._check_pairs(observation, action)
+        if not 1 <= n <= 10**6:
+            raise UsageError(f"n must be in [1, 1000000], not {n}")
+        self._draws += 1
+        q = self._program.subnetworks(self._stand().leaves, obs, actions, int(n), self._draws)
+        return q[:, 0] if alone else q
+
+    def _warn_of_samples(self) -> None:
+        if not self._program.beliefs.closed_form:
+            warnings.warn(
+                f"masks as those of this {self.algorithm} have no closed form: mean and spread of Q are estimated "
+                f"from {SAMPLES} sub-networks",
+                stacklevel=3,
+            )
+
+    def _check_pairs(
+        self, observation: npt.ArrayLike, action: npt.ArrayLike
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], bool]:
+        """[B, S], [B, A] in [-1, 1], and whether both were single ones."""
+        obs, obs_alone = self._check_observation(observation)
+        actions, action_alone = self._check_action(action)
+        rows = len(actions) if obs_alone else len(obs)
+        if not action_alone and len(actions) != rows:
+            raise UsageError(f"{len(obs)} observations and {len(actions)} actions do not make pairs")
+        obs, actions = (np.broadcast_to(each, (rows, each.shape[1])) for each in (obs, actions))
+        return obs, actions, obs_alone and action_alone
+
+    def _check_action(self, action: npt.ArrayLike) -> tuple[npt.NDArray[np.float32], bool]:
+        """[B, A] in [-1, 1], and whether it was a single one."""
+        spaces = self._need_spaces()
+        actions, alone = _check_rows(action, "action", spaces.sizes.action)
+        low, high = (np.array(spaces.bounds[name]) for name in ("low", "high"))
+        outside = (actions < low - 1e-4 * (high - low)) | (actions > high + 1e-4 * (high - low))
+        if outside.any():
+            row, index = (int(i) for i in np.argwhere(outside)[0])
+            raise UsageError(
+                f"the action holds {actions[row, index]} at index {index if alone else (row, index)}, "
+                f"which is not in [{low[index]:g}, {high[index]:g}]"
+            )
+        return spaces.unscale(actions), alone
+
     def _check_observation(self, observation: npt.ArrayLike) -> tuple[npt.NDArray[np.float32], bool]:
         """[B, S], and whether it was a single one."""
-        size = self._need_spaces().sizes.obs
-        try:
-            obs = np.asarray(observation, np.float32)
-        except (TypeError, ValueError):
-            raise UsageError(f"an observation is {size} numbers, not a {type(observation).__name__}") from None
-        if obs.ndim not in (1, 2) or obs.shape[-1] != size:
-            raise UsageError(f"an observation has shape ({size},), or (n, {size}) for several, not {obs.shape}")
-        if not np.isfinite(obs).all():
-            place = tuple(int(i) for i in np.argwhere(~np.isfinite(obs))[0])
-            raise UsageError(f"the observation holds {obs[place]} at index {place if len(place) > 1 else place[0]}")
-        return np.atleast_2d(obs), obs.ndim == 1
+        return _check_rows(observation, "observation", self._need_spaces().sizes.obs)
 
     # The environment
 
@@ -516,6 +577,20 @@ def _require_same_spaces(model: Spaces, env: Spaces) -> None:
     ):
         if not np.allclose(ours, theirs, rtol=1e-6):
             raise UsageError(f"the model was trained on {model.id} with {what} {ours}, and {env.id} has {theirs}")
+
+
+def _check_rows(given: npt.ArrayLike, what: str, size: int) -> tuple[npt.NDArray[np.float32], bool]:
+    """Finite numbers, [B, size], and whether it was a single row."""
+    try:
+        rows = np.asarray(given, np.float32)
+    except (TypeError, ValueError):
+        raise UsageError(f"an {what} is {size} numbers, not a {type(given).__name__}") from None
+    if rows.ndim not in (1, 2) or rows.shape[-1] != size:
+        raise UsageError(f"an {what} has shape ({size},), or (n, {size}) for several, not {rows.shape}")
+    if not np.isfinite(rows).all():
+        place = tuple(int(i) for i in np.argwhere(~np.isfinite(rows))[0])
+        raise UsageError(f"the {what} holds {rows[place]} at index {place if len(place) > 1 else place[0]}")
+    return np.atleast_2d(rows), rows.ndim == 1
 
 
 @contextlib.contextmanager

@@ -23,6 +23,8 @@ from mepg.core.bellman import critic_gradient
 from mepg.core.improvement import policy_loss, temperature_loss
 from mepg.core.masks import draw_masks
 from mepg.core.nets import Mask, Mlp, init_mlp, init_several
+from mepg.core.posterior import beliefs
+from mepg.core.search import begin_search, search
 from mepg.core.spec import Spec
 from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metric, Metrics, Params, Sizes, Trainable, Weights
 
@@ -67,8 +69,14 @@ def build(spec: Spec, sizes: Sizes, make_actors: Callable[[Any, Sizes], Actors] 
 
     def explore(state: AgentState, memory: Any, obs: Array, key: Key) -> tuple[Array, Any]:
         k_sample, k_noise = jax.random.split(key)
-        action, _ = actors.sample(state.actor.params, state.critic.params, obs, k_sample)
-        return policies.jitter(spec.exploration, action, k_noise), memory
+
+        def propose(obs: Array) -> Array:
+            action, _ = actors.sample(state.actor.params, state.critic.params, obs, k_sample)
+            return policies.jitter(spec.exploration, action, k_noise)
+
+        if spec.search is None:
+            return propose(obs), memory
+        return search(propose, state.critic.params, memory, obs, spec), memory
 
     def exploit(state: AgentState, obs: Array) -> Array:
         return actors.mode(state.actor.params, state.critic.params, obs)
@@ -151,7 +159,19 @@ def build(spec: Spec, sizes: Sizes, make_actors: Callable[[Any, Sizes], Actors] 
         _, log_prob = actors.sample(state.actor.params, state.critic.params, batch.obs, key)
         return _adjust(spec, sizes, state.temperature, log_prob, weight)
 
-    return Agent(init, explore, exploit, update)
+    def follow_policy(state: AgentState, obs: Array, _: Key, key: Key) -> tuple[Array, Array]:
+        """a ~ pi(s), the policy that the critics judge, and what Eq. (7) pays for its entropy: -alpha log pi(a | s)."""
+        action, log_prob = actors.sample(state.actor.params, state.critic.params, obs, key)
+        return action, -_alpha(spec, state) * log_prob
+
+    return Agent(
+        init,
+        explore,
+        exploit,
+        update,
+        partial(begin_search, spec),
+        beliefs(lambda state: state.critic.params, follow_policy, spec),
+    )
 
 
 class Count(NamedTuple):

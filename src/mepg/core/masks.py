@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from mepg.core import chance
 from mepg.core.nets import Mask
-from mepg.core.spec import Spec
+from mepg.core.spec import Dropout, Spec
 from mepg.core.types import Key
 
 _LEVELS = 2**16  # masks are drawn with 16-bit numbers, so p is met to within 1/131072
@@ -17,31 +17,43 @@ def draw_masks(spec: Spec, batch: int, key: Key) -> tuple[Mask | None, Mask | No
     """m ~ Bernoulli(1-p), scaled by 1/(1-p): the online critics' mask and the target critics'.
 
     Consistent masks are one draw, given to both (Eq. 4). Two draws are the paper's `-R` ablation.
+    Expected masks are none: the loss holds what they would do on average.
     """
-    if spec.dropout is None:
+    if spec.dropout is None or spec.dropout.masks == "expected":
         return None, None
     k_online, k_target = jax.random.split(key)
-    online = _draw(spec, batch, k_online)
+    rows = batch if spec.dropout.rows == "sample" else 1
+    online = draw_rows(spec, spec.critics, rows, k_online)
     match spec.dropout.masks:
         case "consistent":
             return online, online
         case "independent":
-            return online, _draw(spec, batch, k_target)
+            return online, draw_rows(spec, spec.critics, rows, k_target)
         case "online":
             return online, None
 
 
-def _draw(spec: Spec, batch: int, key: Key) -> Mask:
+def mask_variance(dropout: Dropout) -> float:
+    """lambda = p / (1 - p), the variance of a unit's mask: of the p that is really drawn."""
+    keep = _kept_levels(dropout)
+    return (_LEVELS - keep) / keep
+
+
+def _kept_levels(dropout: Dropout) -> int:
+    return min(max(round((1 - dropout.p) * _LEVELS), 1), _LEVELS)
+
+
+def draw_rows(spec: Spec, critics: int, rows: int, key: Key) -> Mask:
+    """So many masks for each critic; each makes it a sub-network."""
     assert spec.dropout is not None
-    keep = min(max(round((1 - spec.dropout.p) * _LEVELS), 1), _LEVELS)
-    rows = batch if spec.dropout.rows == "sample" else 1
+    keep = _kept_levels(spec.dropout)
     masked = spec.hidden if spec.dropout.layers == "all" else spec.hidden[-1:]
     keys = jax.random.split(key, len(masked))
 
     def layer(k: Key, units: int) -> jax.Array:
-        numbers = chance.numbers16(k, (spec.critics, rows, units))
+        numbers = chance.numbers16(k, (critics, rows, units))
         # Scaled by the keep-rate that was really drawn, so that the mask's mean is exactly 1.
-        return jnp.where(numbers < keep, jnp.float32(_LEVELS / keep), 0.0)  # [N, B or 1, H]
+        return jnp.where(numbers < keep, jnp.float32(_LEVELS / keep), 0.0)  # [N, rows, H]
 
     drawn = tuple(map(layer, keys, masked))
     return (None,) * (len(spec.hidden) - len(drawn)) + drawn

@@ -49,17 +49,30 @@ def mlp(
     The mask carries the factor 1/(1-p), so the bias after it is not scaled (D3). It acts after f, as
     in Eq. (3), or before normalisation and f, as in DroQ. The output layer is always in full precision.
     """
+    return mlp_and_units(layers, x, mask, place, f, precision)[0]
+
+
+def mlp_and_units(
+    layers: Mlp,
+    x: Array,
+    mask: Mask | None = None,
+    place: str = "after",
+    f: Callable[[Array], Array] = jax.nn.relu,
+    precision: Precision = "full",
+) -> tuple[Array, Array]:
+    """The same, and the units of the last hidden layer as they are before a mask acts on them after f. [B, H]"""
     *hidden, output = layers
+    units = x
     for layer, m in zip(hidden, mask or (None,) * len(hidden), strict=True):
         z = affine(precision, layer.w, layer.b, x)
         if m is not None and place == "before":
             z = m * z
         if layer.norm is not None:
             z = _normalise(z) * layer.norm.scale + layer.norm.shift
-        x = f(z)
+        x = units = f(z)
         if m is not None and place == "after":
-            x = m * x
-    return affine("full", output.w, output.b, x)
+            x = m * units
+    return affine("full", output.w, output.b, x), units
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -105,8 +118,21 @@ def q_value(
     precision: Precision = "full",
 ) -> Array:
     """D_m Q(s, a; theta) of one critic, [B]; without a mask, of the complete network."""
+    return q_value_and_parts(theta, obs, action, mask, place, precision)[0]
+
+
+def q_value_and_parts(
+    theta: Mlp,
+    obs: Array,
+    action: Array,
+    mask: Mask | None = None,
+    place: str = "after",
+    precision: Precision = "full",
+) -> tuple[Array, Array]:
+    """The same, and c_j = w_j x_j: what unit j of the last hidden layer adds to the complete network's Q. [B, H]"""
     x = jnp.concatenate([obs, action], axis=-1)
-    return mlp(theta, x, mask, place, precision=precision).squeeze(-1)
+    q, units = mlp_and_units(theta, x, mask, place, precision=precision)
+    return q.squeeze(-1), units * theta[-1].w[:, 0]
 
 
 def q_values(
@@ -117,13 +143,26 @@ def q_values(
     place: str = "after",
     precision: Precision = "full",
 ) -> Array:
-    """The same of every critic, [N, B]."""
+    """Q of every critic, [N, B]."""
+    return q_values_and_parts(theta, obs, action, mask, place, precision)[0]
 
-    def q(theta: Mlp, mask: Mask | None) -> Array:
-        return q_value(theta, obs, action, mask, place, precision)
+
+def q_values_and_parts(
+    theta: Mlp,
+    obs: Array,
+    action: Array,
+    mask: Mask | None = None,
+    place: str = "after",
+    precision: Precision = "full",
+) -> tuple[Array, Array]:
+    """Q of every critic, [N, B], and what each of its units adds to it, [N, B, H]."""
+
+    def q(theta: Mlp, mask: Mask | None) -> tuple[Array, Array]:
+        return q_value_and_parts(theta, obs, action, mask, place, precision)
 
     if len(theta[0].b) == 1:  # without an axis of one, which would cost some copies
-        return q(*jax.tree.map(lambda leaf: leaf[0], (theta, mask)))[None]
+        alone, parts = q(*jax.tree.map(lambda leaf: leaf[0], (theta, mask)))
+        return alone[None], parts[None]
     return jax.vmap(q)(theta, mask)
 
 

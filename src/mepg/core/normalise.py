@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from mepg.core.types import Agent, Array, Batch, Key, Metrics, Sizes
+from mepg.core.types import Agent, Array, Batch, Beliefs, Key, Metrics, Sizes
 
 LARGEST = 10.0  # standard deviations; as in Stable-Baselines3's VecNormalize, and so is the next
 TINY = 1e-8  # a number that never varies must not be divided by 0
@@ -39,7 +39,16 @@ def normalised(agent: Agent, sizes: Sizes) -> Agent:
         inner, metrics = agent.update(state.agent, batch, key)
         return state._replace(agent=inner), metrics
 
-    return Agent(init, explore, exploit, update, agent.begin)
+    return Agent(init, explore, exploit, update, agent.begin, agent.beliefs and _normalised_beliefs(agent.beliefs))
+
+
+def _normalised_beliefs(inner: Beliefs) -> Beliefs:
+    return Beliefs(
+        lambda state, obs, action: inner.posterior(state.agent, normalise(state, obs), action),
+        lambda state, obs, action, key: inner.subnetwork(state.agent, normalise(state, obs), action, key),
+        lambda state, obs, *keys: inner.follow(state.agent, normalise(state, obs), *keys),
+        inner.closed_form,
+    )
 
 
 def normalise(state: Normalised, obs: Array) -> Array:

@@ -30,7 +30,7 @@ class Dropout:
     """The dropout operator D_m on the critics' hidden units (Eq. 3)."""
 
     p: float = 0.1  # the probability that a unit is dropped
-    masks: Literal["consistent", "independent", "online"] = "consistent"  # both sides of Bellman (D18)
+    masks: Literal["consistent", "independent", "online", "expected"] = "consistent"  # both sides of Bellman (D18)
     layers: Literal["last", "all"] = "last"  # which hidden layers (D1)
     rows: Literal["sample", "batch"] = "sample"  # one mask for each sample, or for the batch (D2)
     place: Literal["after", "before"] = "after"  # the activation; before is also before layer normalisation
@@ -38,6 +38,11 @@ class Dropout:
 
     def __post_init__(self) -> None:
         require(0 <= self.p < 1, "p", "in [0, 1)", self.p)
+
+    @property
+    def linear(self) -> bool:
+        """Whether Q is linear in all that is masked, so that what masks do has a closed form."""
+        return self.layers == "last" and self.place == "after"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +75,25 @@ class Gaussian:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Search:
+    """Exploring by choice: of several actions that the policy proposes, one that the critics' masks speak for.
+
+    `ucb`: the largest mean + kappa std of Q over the masks. `thompson`: the largest Q of one sub-network, which is
+    drawn for the episode.
+    """
+
+    how: Literal["ucb", "thompson"] = "ucb"
+    proposals: int = 8  # K: draws of a stochastic policy, or a deterministic one's action with noise
+    kappa: float = 1.0  # how much uncertainty is worth; of ucb alone
+
+    def __post_init__(self) -> None:
+        require(2 <= self.proposals <= 10_000, "proposals", "in [2, 10000]", self.proposals)
+        require(0 <= self.kappa <= 1e6, "kappa", "in [0, 1e6]", self.kappa)
+        if self.how == "thompson":
+            object.__setattr__(self, "kappa", 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Spec:
     """What `core.agent.build` turns into an agent. Hashable, so it can be static under `jit`."""
 
@@ -77,6 +101,7 @@ class Spec:
     gaussian: Gaussian | None = None  # None: a deterministic policy, with a target network
     temperature: Temperature | None = None  # None: no entropy term
     exploration: Noise | None = None  # added to the policy's own action while training
+    search: Search | None = None  # None: what the policy says, and noise, is what is done while training
     actor_every: int = 1  # critic updates between two of the policy's: the delay d
 
     # Critics
@@ -116,6 +141,10 @@ class Spec:
         if self.temperature is not None and self.gaussian is None:
             raise ValueError("temperature needs a stochastic policy: a deterministic one has no entropy; set gaussian")
         self._make_canonical()
+        if self.dropout is not None and self.dropout.masks == "expected":
+            _require_closed_form(self.dropout, self.critics)
+        if self.search is not None:
+            _require_a_choice(self, self.search)
 
     @property
     def mask_place(self) -> Literal["after", "before"]:
@@ -135,6 +164,8 @@ class Spec:
                 self._set("dropout", replace(self.dropout, layers="last"))
         if self.dropout is not None and not self.layer_norm:  # ReLU(m z) = m ReLU(z), since m >= 0
             self._set("dropout", replace(self.dropout, place="after"))
+        if self.dropout is not None and self.dropout.masks == "expected":  # no mask is drawn, so none has rows
+            self._set("dropout", replace(self.dropout, rows="sample"))
         if self.critics == 1:
             self._set("improve_on", "min")
         if self.subset == self.critics:
@@ -147,6 +178,33 @@ class Spec:
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
+
+
+def _require_closed_form(dropout: Dropout, critics: int) -> None:
+    """Refuse what the masks' expected loss cannot be computed for."""
+    if not dropout.linear:
+        raise ValueError(
+            "dropout.masks=expected needs masks on the last layer alone, after the activation: "
+            "set dropout.layers=last and dropout.place=after"
+        )
+    if dropout.improve_on == "masked":
+        raise ValueError(
+            "dropout.masks=expected draws no mask to improve the policy on: set dropout.improve_on=complete"
+        )
+    if critics > 1:
+        raise ValueError("dropout.masks=expected has no closed form for the minimum of several critics: set critics=1")
+
+
+def _require_a_choice(spec: Spec, search: Search) -> None:
+    """Refuse a search among proposals that are all the same, or by critics that are never in doubt."""
+    if spec.gaussian is None and spec.exploration is None:
+        raise ValueError("search needs proposals that differ: set exploration.std, or gaussian for a stochastic policy")
+    if spec.dropout is None and spec.critics == 1:
+        raise ValueError("search needs critics that can be in doubt: set dropout.p, or critics to more than 1")
+    if search.how == "ucb" and spec.dropout is not None and not spec.dropout.linear:
+        raise ValueError(
+            "search.how=ucb needs masks on the last layer alone, after the activation: set search.how=thompson"
+        )
 
 
 # Beyond these a value is a slip of the keyboard, and would end in an error of the machine's.

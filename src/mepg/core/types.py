@@ -1,7 +1,7 @@
 """The words that the rest of the core is written in.
 
 Shapes are trailing comments in one alphabet: `B` batch, `S` observation, `A` action, `H` hidden
-units, `N` critics, `M` members, `K` actors.
+units, `N` critics, `M` members, `K` actors or proposals.
 """
 
 from __future__ import annotations
@@ -69,6 +69,25 @@ class AgentState(NamedTuple):
     temperature: Trainable | None  # log alpha; None: no entropy term, or a fixed one
 
 
+class Posterior(NamedTuple):
+    """Q as a random variable: Q_i + sum_j parts_ij e_j, of a random critic i, with independent e_j of variance 1.
+
+    `core.posterior` says where it comes from, and what its mean and covariance are.
+    """
+
+    q: Array  # [N, B]
+    parts: Array  # [N, B, J]; J is H for masked units, and 0 where nothing is masked
+
+
+class Beliefs(NamedTuple):
+    """What an agent believes of the policy that it evaluates: to look inside. Training needs none of it."""
+
+    posterior: Callable[[Any, Array, Array], Posterior]  # state, s, a -> Q
+    subnetwork: Callable[[Any, Array, Array, Key], Array]  # state, s, a -> Q of one that is drawn, [B]
+    follow: Callable[[Any, Array, Key, Key], tuple[Array, Array]]  # state, s, episode's and step's key -> a, bonus [B]
+    closed_form: bool = True  # False: the posterior is estimated from sub-networks that were drawn
+
+
 def _nothing(_: Key) -> Any:
     return ()
 
@@ -85,3 +104,4 @@ class Agent(NamedTuple):
     exploit: Callable[[Any, Array], Array]  # state, s -> a
     update: Callable[..., tuple[Any, Metrics]]  # state, batch, key -> state, metrics
     begin: Callable[[Key], Any] = _nothing  # -> memory, at the beginning of an episode
+    beliefs: Beliefs | None = None  # None: it cannot be looked into

@@ -98,7 +98,7 @@ def draw_curves(curves: Curves) -> dict[str, bytes]:
             mean, half = np.array(curve.mean), np.array(curve.half_std)
             axes.fill_between(curve.steps, mean - half, mean + half, color=curve.colour, alpha=0.15, lw=0)
             (handles[curve.label],) = axes.plot(curve.steps, mean, color=curve.colour, lw=1.6)
-        axes.set_title(_plain(short_name(panel.env)), loc="left", color=INK, fontsize=10, parse_math=False)
+        axes.set_title(plain(short_name(panel.env)), loc="left", color=INK, fontsize=10, parse_math=False)
         axes.xaxis.set_major_formatter(lambda step, _: f"{step / 1000:g}k" if step else "0")
         axes.set_xlim(left=0)
         axes.tick_params(labelsize=8, colors=INK)
@@ -106,7 +106,7 @@ def draw_curves(curves: Curves) -> dict[str, bytes]:
         axes.grid(axis="y", color="#dddddd", lw=0.6)
     figure.supxlabel("environment steps", color=INK, fontsize=9)
     figure.supylabel("return", color=INK, fontsize=9)
-    labels = [_plain(label) for label in handles]
+    labels = [plain(label) for label in handles]
     figure.legend(
         handles.values(), labels, loc="outside upper left", ncols=min(5, len(labels)), fontsize=8, frameon=False
     )
@@ -121,8 +121,8 @@ def draw_heat_map(title: str, envs: Sequence[str], rows: Mapping[str, Mapping[st
     for (y, x), value in np.ndenumerate(values):
         if np.isfinite(value):
             axes.text(x, y, f"{value:.2f}", ha="center", va="center", fontsize=8, color="white" if value > 0.8 else INK)
-    axes.set_xticks(range(len(rows)), [_plain(label) for label in rows], fontsize=8, color=INK, rotation=45, ha="right")
-    axes.set_yticks(range(len(envs)), [_plain(short_name(env)) for env in envs], fontsize=8, color=INK)
+    axes.set_xticks(range(len(rows)), [plain(label) for label in rows], fontsize=8, color=INK, rotation=45, ha="right")
+    axes.set_yticks(range(len(envs)), [plain(short_name(env)) for env in envs], fontsize=8, color=INK)
     axes.set_title(title, loc="left", color=INK, fontsize=10)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
@@ -159,7 +159,7 @@ def _as_files(figure: Figure) -> dict[str, bytes]:
     return pictures
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """What every font has, and not too much of it."""
     printable = "".join(letter if " " <= letter <= "~" else "?" for letter in text)
     return printable if len(printable) <= 60 else printable[:57] + "..."

@@ -42,9 +42,12 @@ from mepg.paper.tables import (
     to_markdown,
 )
 from mepg.report.figures import Curves, draw_curves, draw_heat_map, make_curves
+from mepg.report.inside import draw_inspections, noise_ratio
 from mepg.report.runs import Problem, Run, collect
 from mepg.run.config import Config
 from mepg.run.files import not_writable, write_whole
+from mepg.run.folder import Folder
+from mepg.run.inspection import LEVELS, Inspection, read_inspection
 
 SECTIONS = {
     "Returns": ("table1", "table6"),
@@ -90,6 +93,16 @@ class CurvesView(NamedTuple):
     open: bool
 
 
+class InsideView(NamedTuple):
+    """What `mepg inspect` found in a run."""
+
+    run: str
+    found: Inspection
+    covered: dict[float, float]  # by the band's level
+    noise_ratio: float | None
+    picture: str  # base64
+
+
 class Plan(NamedTuple):
     """How a plan stands to the paper's."""
 
@@ -111,6 +124,8 @@ def write_report(paths: Sequence[Path], out: Path) -> Report:
     own_views = [TableView(table, table.name, [], True) for table in own_tables(own)]
     curves = _paper_curves(selections, plans, runs)
     own_curves = _own_curves(own)
+    inside, unreadable = _inside_views(runs)
+    problems += unreadable
 
     files: dict[str, bytes] = {}
     for view in [*views, *own_views]:
@@ -122,6 +137,8 @@ def write_report(paths: Sequence[Path], out: Path) -> Report:
     for curve_view in [*curves, *own_curves]:
         for kind, picture in draw_curves(curve_view.curves).items():
             files[f"{curve_view.curves.name}.{kind}"] = picture
+    for number, inside_view in enumerate(inside, start=1):
+        files[f"inside-{number}.png"] = base64.b64decode(inside_view.picture)
 
     folder = out.with_name(f"{out.stem}-files")
     html = _render(
@@ -135,6 +152,7 @@ def write_report(paths: Sequence[Path], out: Path) -> Report:
         },
         own_curves=own_curves,
         own_tables=own_views,
+        inside=inside,
         problems=[(_text(problem.path), problem.reason) for problem in problems],
         unfinished=[
             (_text(run.path), f"{run.steps[-1]:,}" if len(run.steps) else "0", f"{run.config.steps:,}")
@@ -278,6 +296,22 @@ def curves_of(runs: Sequence[Run]) -> Curves:
 def _own_curves(runs: Sequence[Run]) -> list[CurvesView]:
     curves = curves_of(runs)
     return [CurvesView(curves, None, True)] if curves.panels else []
+
+
+def _inside_views(runs: Sequence[Run]) -> tuple[list[InsideView], list[Problem]]:
+    """Drawn anew from the numbers in each run's inspect.json, for the runs that have one."""
+    views, problems = [], []
+    for run in runs:
+        try:
+            found = read_inspection(Folder(run.path))
+        except UsageError as error:
+            problems.append(Problem(run.path, str(error)))
+            continue
+        if found is not None:
+            covered = dict(zip(LEVELS, found.coverage or (), strict=False))
+            picture = base64.b64encode(draw_inspections([found])).decode()
+            views.append(InsideView(_text(run.path), found, covered, noise_ratio(found), picture))
+    return views, problems
 
 
 def _overview(runs: Sequence[Run], problems: Sequence[Problem]) -> dict[str, Any]:

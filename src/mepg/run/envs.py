@@ -76,6 +76,11 @@ class Spaces:
             return action.astype(self._low.dtype, copy=False)
         return np.clip(self._centre + self._half * action, self._low, self._high).astype(self._low.dtype, copy=False)
 
+    def unscale(self, action: Any) -> Vector:
+        """Back from the environment's own bounds to [-1, 1]."""
+        unscaled: Vector = np.clip((action - self._centre) / self._half, -1, 1).astype(np.float32)
+        return unscaled
+
     def obs(self, obs: Any) -> Vector:
         """An observation, as long as it is one."""
         try:
@@ -102,12 +107,14 @@ class Spaces:
 class Env:
     """One environment, by its id or ready-made. `reset(seed)` starts the same episode whatever came before it."""
 
-    def __init__(self, env: str | gymnasium.Env[Any, Any], render_mode: str | None = None) -> None:
+    def __init__(
+        self, env: str | gymnasium.Env[Any, Any], render_mode: str | None = None, *, time_limit: bool = True
+    ) -> None:
         self.id = env if isinstance(env, str) else name_of(env)
         with quiet(self.id):
             if render_mode == "rgb_array" and not has_screen():
                 os.environ.setdefault("MUJOCO_GL", "egl")  # drawn by the processor, if there is nothing better
-            self._env = make(env, render_mode) if isinstance(env, str) else env
+            self._env = make(env, render_mode, time_limit=time_limit) if isinstance(env, str) else env
             self.spaces = Spaces(self.id, self._env.observation_space, self._env.action_space)
             # PyBullet's first reset differs from all later ones: burn it.
             call("reset", self._env.reset, 2, seed=0)
@@ -121,6 +128,11 @@ class Env:
         obs, reward, terminated, truncated, info = call("step", self._env.step, 5, self.spaces.scale(action))
         over = bool(terminated or truncated)
         return Outcome(self.spaces.obs(obs), self.spaces.reward(reward), not terminated, over, info)
+
+    @property
+    def time_limit(self) -> int | None:
+        """The steps after which its registration says that an episode is cut, whether that is done here or not."""
+        return None if self._env.spec is None else gymnasium.spec(self._env.spec.id).max_episode_steps
 
     @property
     def fps(self) -> float:
@@ -164,7 +176,7 @@ def _one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def make(env_id: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+def make(env_id: str, render_mode: str | None = None, *, time_limit: bool = True) -> gymnasium.Env[Any, Any]:
     """A Gymnasium environment by its id, or by module:id; a UsageError says what is missing."""
     module, _, name = env_id.rpartition(":")
     if module and "" not in sys.path and str(Path.cwd()) not in sys.path:
@@ -178,7 +190,7 @@ def make(env_id: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]
         drawn: dict[str, Any] = (
             {} if render_mode is None else {"render_mode": render_mode}
         )  # not every environment knows the word
-        return gymnasium.make(env_id, disable_env_checker=True, **drawn)
+        return gymnasium.make(env_id, max_episode_steps=None if time_limit else -1, disable_env_checker=True, **drawn)
     except gymnasium.error.UnregisteredEnv:
         raise unknown(
             "environment", env_id, gymnasium.registry, hint=" (mepg list names some; module:id imports a module first)"

@@ -7,6 +7,7 @@ events.out.*        the same for TensorBoard
 checkpoints/, replay/   see `checkpoint`; `replay/` goes when the run is finished
 policy.safetensors  the final networks, with all that is needed to use them
 result.json, curve.png  written last: a run that has them is finished
+inspect.json, inspect.png   what `mepg inspect` found, if anyone asked
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class Folder:
         self.policy_file = path / "policy.safetensors"
         self.result_file = path / "result.json"
         self.curve_file = path / "curve.png"
+        self.inspection_file = path / "inspect.json"
+        self.inspection_picture = path / "inspect.png"
 
     def config(self) -> Config:
         """The config of the run in this folder."""

@@ -6,13 +6,17 @@ again each time would take 3% of an update.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mepg.core.types import Agent, Array, Key, Sizes
+from mepg.core import posterior
+from mepg.core.types import Agent, Array, Beliefs, Key, Posterior, Sizes
+from mepg.errors import UsageError
 from mepg.run.config import Config
 from mepg.run.keys import jax_key
 from mepg.run.replay import Numbers, Rows, row_width, unpack
@@ -34,7 +38,7 @@ class Program:
         self._spec, self._agent, self._sizes, self._envs = config.spec, agent, sizes, config.envs
         self._updates = config.spec.updates_per_step * config.envs
         self._keys = {
-            stream: jax_key(config.seed, stream) for stream in ("init", "episode", "act", "update", "predict")
+            stream: jax_key(config.seed, stream) for stream in ("init", "episode", "act", "update", "predict", "belief")
         }
         self._tree = jax.tree.structure(jax.eval_shape(agent.init, self._keys["init"]))
         self.metric_names = self._name_metrics()
@@ -48,6 +52,9 @@ class Program:
         self._exploit = jax.jit(lambda leaves, obs: agent.exploit(self.unflatten(leaves), obs))
         self._sample = jax.jit(self._draw)
         self._learn = jax.jit(self._update_and_choose, donate_argnums=0)
+        self._moments = jax.jit(partial(self._believe, (posterior.mean, posterior.variance)))
+        self._covariance = jax.jit(partial(self._believe, (posterior.covariance,)))
+        self._subnetworks = jax.jit(self._ask, static_argnames="count")
 
     def init(self) -> Leaves:
         leaves: Leaves = self._init(self._keys["init"])
@@ -90,6 +97,38 @@ class Program:
     def _draw(self, leaves: Leaves, obs: Array, number: Array, key: Key) -> Array:
         k_begin, k_explore = jax.random.split(jax.random.fold_in(key, number))
         return self._agent.explore(self.unflatten(leaves), self._agent.begin(k_begin), obs, k_explore)[0]
+
+    @property
+    def beliefs(self) -> Beliefs:
+        """What the agent lets one see of its critics."""
+        if self._agent.beliefs is None:
+            raise UsageError("this algorithm says nothing about what its critics believe: its Agent has no `beliefs`")
+        return self._agent.beliefs
+
+    def moments(self, leaves: Leaves, obs: Rows, actions: Rows) -> tuple[Rows, Rows]:
+        """Mean and variance of Q, [B] each."""
+        mean, variance = self._moments(leaves, obs, actions)
+        return np.asarray(mean), np.asarray(variance)
+
+    def covariance(self, leaves: Leaves, obs: Rows, actions: Rows) -> Rows:
+        """Of Q between any two of these states and actions, [B, B]."""
+        return np.asarray(self._covariance(leaves, obs, actions)[0])
+
+    def _believe(
+        self, about: tuple[Callable[[Posterior], Array], ...], leaves: Leaves, obs: Array, actions: Array
+    ) -> tuple[Array, ...]:
+        belief = self.beliefs.posterior(self.unflatten(leaves), obs, actions)
+        return tuple(function(belief) for function in about)
+
+    def subnetworks(self, leaves: Leaves, obs: Rows, actions: Rows, count: int, number: int) -> Rows:
+        """Q of so many sub-networks, [count, B], other ones for each number."""
+        return np.asarray(self._subnetworks(leaves, obs, actions, self._keys["belief"], number, count=count))
+
+    def _ask(self, leaves: Leaves, obs: Array, actions: Array, key: Key, number: Array, *, count: int) -> Array:
+        state, keys = self.unflatten(leaves), jax.random.split(jax.random.fold_in(key, number), count)
+        # A hundred at a time: all at once might not fit into memory.
+        q: Array = jax.lax.map(lambda key: self.beliefs.subnetwork(state, obs, actions, key), keys, batch_size=100)
+        return q
 
     def learn(
         self, leaves: Leaves, rows: Rows, numbers: Numbers, memory: Any, obs: Rows, step: int

@@ -1,0 +1,146 @@
+"""Pictures of what critics believe: of one run, or of several side by side."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+
+from mepg.report.figures import INK, plain
+from mepg.run.inspection import LEVELS, Inspection
+
+matplotlib.use("Agg")  # a file, never a window
+from matplotlib import pyplot as plt
+
+BELIEF, TRUTH, SECOND = "#1f6fb4", "#222222", "#d1495b"
+MOST = 6  # columns of a picture
+
+
+def describe(one: Inspection) -> str:
+    """The same in words."""
+    cut = f", {one.left_out:,} left out as too near to a cut" if one.left_out else ""
+    lines = [
+        f"{one.run}: {one.algorithm} on {one.env}, seed {one.seed}, step {one.step:,}",
+        f"  {one.steps:,} steps of {one.episodes} episodes{cut}",
+        f"  Q is {bias_in_words(one)} on average; error {one.error:.3g}, standard deviation {one.spread:.3g}",
+    ]
+    if one.coverage is None:
+        lines.append("  one critic and no masks: there is no band")
+    else:
+        shares = dict(zip(LEVELS, one.coverage, strict=True))
+        lines.append(f"  of the returns, the 50% band holds {shares[0.5]:.0%} and the 95% band {shares[0.95]:.0%}")
+    if (ratio := noise_ratio(one)) is not None:
+        lines.append(f"  two independent masks would make the Bellman residual {ratio:.3g} times as noisy as one does")
+    return "\n".join(lines)
+
+
+def draw_inspections(found: Sequence[Inspection]) -> bytes:
+    """A .png: over an episode, Q and what followed; one against the other; how often the band holds; noise."""
+    if len(found) == 1:
+        figure, grid = plt.subplots(2, 2, figsize=(10, 6.6), layout="constrained")
+        columns = [list(grid.flat)]
+    else:
+        comparable = len({one.env for one in found}) == 1
+        figure, grid = plt.subplots(
+            4, len(found), figsize=(4.4 * len(found), 12), sharey="row" if comparable else "none", layout="constrained"
+        )
+        columns = list(grid.T)
+    for column, one in zip(columns, found, strict=True):
+        over_time, against, calibration, noise = column
+        _draw_over_time(over_time, one)
+        _draw_against(against, one)
+        _draw_calibration(calibration, one)
+        _draw_noise(noise, one)
+        for axes in column:
+            axes.tick_params(labelsize=8, colors=INK)
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.grid(color="#e4e4e4", lw=0.6)
+            axes.set_axisbelow(True)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=120)
+    plt.close(figure)
+    return picture.getvalue()
+
+
+def _draw_over_time(axes: Any, one: Inspection) -> None:
+    q, std = np.array(one.first.q), np.array(one.first.std)
+    steps = np.arange(len(q))
+    if std.any():
+        axes.fill_between(steps, q - 1.96 * std, q + 1.96 * std, color=BELIEF, alpha=0.22, lw=0, label="95% band")
+    axes.plot(steps, q, color=BELIEF, lw=1.4, label="Q")
+    axes.plot(steps, one.first.truth, color=TRUTH, lw=1.2, ls="--", label="return that followed")
+    title = f"{plain(f'{one.algorithm} on {one.env}')}\n{plain(one.run)}: seed {one.seed}, step {one.step:,}"
+    axes.set_title(title, loc="left", color=INK, fontsize=11, parse_math=False)
+    _label(axes, "step of the first episode", "discounted return")
+    axes.legend(fontsize=8, frameon=False)
+
+
+def _draw_against(axes: Any, one: Inspection) -> None:
+    ends = [min(one.some.q + one.some.truth), max(one.some.q + one.some.truth)]
+    axes.plot(ends, ends, color=TRUTH, lw=1, ls="--")
+    axes.errorbar(
+        one.some.truth,
+        one.some.q,
+        yerr=1.96 * np.array(one.some.std),
+        fmt="o",
+        ms=2.5,
+        color=BELIEF,
+        ecolor=BELIEF,
+        elinewidth=0.5,
+        alpha=0.45,
+    )
+    text = f"on average {bias_in_words(one)}; error {one.error:.3g}, spread {one.spread:.3g}"
+    axes.set_title(text, loc="left", color=INK, fontsize=9)
+    _label(axes, f"return that followed ({one.episodes} episodes)", "Q and its 95% band")
+
+
+def _draw_calibration(axes: Any, one: Inspection) -> None:
+    if one.coverage is None:
+        _say(axes, "one critic and no masks: no band")
+        return
+    axes.plot([0, 1], [0, 1], color=TRUTH, lw=1, ls="--", label="as it should be")
+    axes.plot(LEVELS, one.coverage, color=BELIEF, lw=1.6, marker="o", ms=3.5, label="as it is")
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    axes.legend(fontsize=8, frameon=False)
+    _label(axes, "level of the band", "share of returns within it")
+
+
+def _draw_noise(axes: Any, one: Inspection) -> None:
+    if not one.noise.steps:
+        _say(axes, "no noise of masks in metrics.csv")
+        return
+    marker = "o" if len(one.noise.steps) <= 40 else None
+    axes.plot(one.noise.steps, one.noise.two_masks, color=SECOND, lw=1.4, marker=marker, ms=3, label="two masks")
+    axes.plot(one.noise.steps, one.noise.one_mask, color=BELIEF, lw=1.4, marker=marker, ms=3, label="the same mask")
+    axes.set_yscale("log")
+    axes.legend(fontsize=8, frameon=False)
+    if (ratio := noise_ratio(one)) is not None:
+        axes.set_title(f"at the end two masks add {ratio:.3g} times as much", loc="left", color=INK, fontsize=9)
+    axes.xaxis.set_major_formatter(lambda step, _: f"{step / 1000:g}k" if step else "0")
+    _label(axes, "environment steps of training", "variance that masks add\nto the Bellman residual")
+
+
+def bias_in_words(one: Inspection) -> str:
+    """Which way the critics are wrong."""
+    return f"{abs(one.bias):.3g} too {'high' if one.bias > 0 else 'low'}"
+
+
+def noise_ratio(one: Inspection) -> float | None:
+    """How many times as noisy the residual is with two masks, at the end of training; None: it is not known."""
+    if not one.noise.steps or one.noise.one_mask[-1] <= 0:
+        return None
+    return one.noise.two_masks[-1] / one.noise.one_mask[-1]
+
+
+def _say(axes: Any, words: str) -> None:
+    """In place of a drawing."""
+    axes.text(0.5, 0.5, words, ha="center", va="center", color=INK, fontsize=9, transform=axes.transAxes)
+    axes.set_axis_off()
+
+
+def _label(axes: Any, x: str, y: str) -> None:
+    axes.set_xlabel(x, color=INK, fontsize=9)
+    axes.set_ylabel(y, color=INK, fontsize=9)

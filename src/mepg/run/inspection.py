@@ -1,0 +1,271 @@
+"""A run's critics, looked into: what they believe, against what really followed.
+
+An episode is played with the policy that the critics judge: a Gaussian policy's actions are drawn, a deterministic
+policy's have no noise. At each step Q(s, a) and its band stand beside the discounted return that followed,
+
+    G_t = r_t + gamma (G_t+1 - alpha log pi(a_t+1 | s_t+1)),
+
+with the entropy bonus where Q has one (Eq. 7). A time limit is no end (D20), so episodes are played on past it until
+what lies further ahead weighs at most `BEYOND`. Where an environment cuts an episode itself, the steps that are
+nearer to the cut than that are left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import math
+from collections.abc import Callable
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from mepg.core import posterior
+from mepg.core.types import Array, Key
+from mepg.errors import UsageError
+from mepg.run.envs import Env
+from mepg.run.files import Damaged, read_json, write_json
+from mepg.run.folder import Folder
+from mepg.run.keys import episode_seed, jax_key
+from mepg.run.policy import load_policy
+
+FORMAT = 1
+BEYOND = 0.01  # the weight gamma^n that the rest of a return may have and be left away
+LONGEST = 1_000  # steps of an episode that are judged where there is no time limit
+LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # of the bands whose coverage is counted
+POINTS = 500  # of all steps, so many are kept for the picture
+ROWS = 256  # that Q is computed for at a time: one compiled program for episodes of any length
+
+Floats = npt.NDArray[np.float64]
+Numbers = list[float]
+
+
+class Trace(NamedTuple):
+    """Steps of an episode: what was believed, and what came."""
+
+    q: Numbers
+    std: Numbers
+    truth: Numbers  # G_t
+
+
+class Noise(NamedTuple):
+    """Through training: the variance that masks add to the Bellman residual. Empty where nothing is masked."""
+
+    steps: Numbers
+    one_mask: Numbers  # the same on both sides
+    two_masks: Numbers  # independent ones
+
+
+class Inspection(NamedTuple):
+    """What is found in one run."""
+
+    run: str  # its folder's name
+    algorithm: str
+    env: str
+    seed: int
+    step: int  # of training
+    episodes: int
+    steps: int  # that are judged
+    left_out: int  # those too near to a cut
+    bias: float  # mean of Q - G: above 0, the critics promise too much
+    error: float  # root of the mean of (Q - G)^2
+    spread: float  # mean standard deviation of Q
+    coverage: Numbers | None  # how often G lies in the band, for each of LEVELS; None: there is no band
+    first: Trace  # the first episode
+    some: Trace  # steps of all episodes, evenly chosen
+    noise: Noise
+
+    def figures(self) -> dict[str, Any]:
+        """All but what is only to be drawn."""
+        return {name: value for name, value in self._asdict().items() if not isinstance(value, Trace | Noise)}
+
+
+def inspect_run(folder: Folder, episodes: int, seed: int) -> Inspection:
+    """Play a run's policy, and compare."""
+    config = folder.config()
+    with contextlib.closing(Env(config.env, time_limit=False)) as env:
+        player = Player(folder, env)
+        played = [player.play(seed, number) for number in range(episodes)]
+    traces = [trace for trace, _ in played if trace.q]
+    if not traces:
+        raise UsageError(
+            f"{folder.path}: {config.env} cuts its episodes so early that what follows a step is never known "
+            f"at discount {config.spec.discount:g}"
+        )
+    q, std, truth = (np.concatenate([np.array(trace[i]) for trace in traces]) for i in range(3))
+    chosen = np.unique(np.linspace(0, len(q) - 1, min(POINTS, len(q))).round().astype(int))
+    return Inspection(
+        run=folder.path.resolve().name,
+        algorithm=config.algorithm,
+        env=config.env,
+        seed=config.seed,
+        step=player.policy.step,
+        episodes=len(traces),
+        steps=len(q),
+        left_out=sum(left_out for _, left_out in played),
+        bias=float((q - truth).mean()),
+        error=float(np.sqrt(((q - truth) ** 2).mean())),
+        spread=float(std.mean()),
+        coverage=coverage(q, std, truth) if std.any() else None,
+        first=traces[0],
+        some=Trace(*(each[chosen].tolist() for each in (q, std, truth))),
+        noise=read_noise(folder),
+    )
+
+
+class Player:
+    """Plays a run's policy, and asks its critics."""
+
+    def __init__(self, folder: Folder, env: Env) -> None:
+        self.policy, self.env = load_policy(folder, env), env
+        beliefs = self.policy.config.build(env.sizes).beliefs
+        if beliefs is None:
+            raise UsageError(f"{self.policy.config.algorithm} cannot be looked into: its Agent has no `beliefs`")
+
+        def moments(state: Any, obs: Array, actions: Array) -> tuple[Array, Array]:
+            belief = beliefs.posterior(state, obs, actions)
+            return posterior.mean(belief), posterior.variance(belief)
+
+        def follow(state: Any, obs: Array, key: Key, episode: Array, step: Array) -> tuple[Array, Array]:
+            k_episode, k_steps = jax.random.split(jax.random.fold_in(key, episode))
+            return beliefs.follow(state, obs, k_episode, jax.random.fold_in(k_steps, step))
+
+        self._follow, self._moments = jax.jit(follow), jax.jit(moments)
+
+    def play(self, seed: int, number: int) -> tuple[Trace, int]:
+        """One episode, and how many of its steps had to be left out."""
+        discount = float(self.policy.config.spec.discount)
+        judged, ahead = self.env.time_limit or LONGEST, steps_until_negligible(discount)
+        most = judged + (LONGEST if ahead is None else ahead)
+        obs, actions, rewards, bonuses, ended = self._episode(seed, number, most)
+        truth = discounted_returns(rewards, bonuses, discount)
+        unknown = 0 if ended else len(rewards) if ahead is None else ahead
+        count = min(judged, max(0, len(rewards) - unknown))
+        q, std = self._believed(obs[:count], actions[:count])
+        return Trace(q.tolist(), std.tolist(), truth[:count].tolist()), min(judged, len(rewards)) - count
+
+    def _episode(self, seed: int, number: int, most: int) -> tuple[Any, Any, Floats, Floats, bool]:
+        """States [T, S], actions [T, A], rewards and entropy bonuses [T], and whether it ended by itself."""
+        key = jax_key(seed, "belief")
+        obs, rows, ended = self.env.reset(episode_seed(seed, "eval", number)), [], False
+        for t in range(most):
+            (action,), (bonus,) = map(np.asarray, self._follow(self.policy.state, obs[None], key, number, t))
+            outcome = self.env.step(action)
+            rows.append((obs, action, outcome.reward, bonus))
+            obs, ended = outcome.obs, not outcome.alive
+            if outcome.over:
+                break
+        states, actions, rewards, bonuses = zip(*rows, strict=True)
+        return np.array(states), np.array(actions), np.array(rewards, float), np.array(bonuses, float), ended
+
+    def _believed(self, obs: Any, actions: Any) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of Q. [T], [T]"""
+        means, variances = [np.zeros(0)], [np.zeros(0)]
+        for at in range(0, len(obs), ROWS):
+            rows = [np.resize(each[at : at + ROWS], (ROWS, each.shape[1])) for each in (obs, actions)]
+            mean, variance = self._moments(self.policy.state, *rows)
+            means.append(np.asarray(mean, float)[: len(obs) - at])
+            variances.append(np.asarray(variance, float)[: len(obs) - at])
+        return np.concatenate(means), np.sqrt(np.concatenate(variances))
+
+
+def steps_until_negligible(discount: float) -> int | None:
+    """The first n with gamma^n <= BEYOND; None: without a discount there is none, and only real ends will do."""
+    if discount >= 1:
+        return None
+    return 1 if discount <= BEYOND else math.ceil(math.log(BEYOND) / math.log(discount))
+
+
+def discounted_returns(rewards: Floats, bonuses: Floats, discount: float) -> Floats:
+    """G_t = r_t + gamma (bonus_t+1 + G_t+1): what a_t itself is paid for its entropy is not part of Q(s_t, a_t). [T]"""
+    returns, after = np.zeros(len(rewards)), 0.0
+    for t in reversed(range(len(rewards))):
+        returns[t] = rewards[t] + discount * after
+        after = bonuses[t] + returns[t]
+    return returns
+
+
+def coverage(q: Floats, std: Floats, truth: Floats) -> Numbers:
+    """How often |Q - G| <= z std, with the z that a normal distribution has for each of LEVELS."""
+    widths = (NormalDist().inv_cdf(0.5 + level / 2) for level in LEVELS)
+    return [float((np.abs(q - truth) <= width * std).mean()) for width in widths]
+
+
+def read_noise(folder: Folder) -> Noise:
+    """The residual noise of either mask scheme, from metrics.csv; rows without it are passed over."""
+    columns = ("time/total_timesteps", "train/noise_one_mask", "train/noise_two_masks")
+    found: list[Numbers] = []
+    with (
+        contextlib.suppress(OSError),
+        folder.metrics_file.open(newline="", encoding="ascii", errors="replace") as file,
+    ):
+        for row in csv.DictReader(file):
+            with contextlib.suppress(KeyError, TypeError, ValueError):
+                numbers = [float(row[name]) for name in columns]
+                if all(map(math.isfinite, numbers)):
+                    found.append(numbers)
+    return Noise(*([row[i] for row in found] for i in range(3)))
+
+
+def write_inspection(folder: Folder, found: Inspection) -> None:
+    """As inspect.json, from which it can be drawn again."""
+    content = found._asdict() | {name: getattr(found, name)._asdict() for name in ("first", "some", "noise")}
+    write_json(folder.inspection_file, {"format": FORMAT, "levels": LEVELS, **content})
+
+
+def read_inspection(folder: Folder) -> Inspection | None:
+    """What `write_inspection` wrote, or None; a UsageError if it is something else."""
+    if not folder.inspection_file.exists():
+        return None
+    try:
+        data = read_json(folder.inspection_file)
+        if data.pop("format") != FORMAT or tuple(data.pop("levels")) != LEVELS:
+            raise ValueError("of another version")
+        found = Inspection(**{name: _KINDS[name](value) for name, value in data.items()})
+        if not found.first.q or not found.some.q:
+            raise ValueError("without a single step")
+    except (Damaged, AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise UsageError(f"{folder.inspection_file} is damaged: {error}; mepg inspect writes it anew") from None
+    return found
+
+
+def _columns(kind: Any) -> Callable[[Any], Any]:
+    def read(data: Any) -> Any:
+        columns = [[_finite(number) for number in data[name]] for name in kind._fields]
+        if len({len(column) for column in columns}) != 1:
+            raise ValueError("columns of different lengths")
+        return kind(*columns)
+
+    return read
+
+
+def _shares(data: Any) -> Numbers | None:
+    shares = None if data is None else [_finite(share) for share in data]
+    if shares is not None and len(shares) != len(LEVELS):
+        raise ValueError("a coverage for other levels")
+    return shares
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int:
+        raise ValueError(f"{value!r} is not a whole number")
+    return value
+
+
+def _finite(value: Any) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is not a number")
+    return float(value)
+
+
+_KINDS: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("run", "algorithm", "env"), str),
+    **dict.fromkeys(("seed", "step", "episodes", "steps", "left_out"), _count),
+    **dict.fromkeys(("first", "some"), _columns(Trace)),
+    "noise": _columns(Noise),
+    "coverage": _shares,
+    **dict.fromkeys(("bias", "error", "spread"), _finite),
+}
