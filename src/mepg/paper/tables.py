@@ -444,7 +444,7 @@ def _plans(runs: Sequence[Measured]) -> list[tuple[str, Plan]]:
 def _differences(config: Config) -> list[str]:
     """What differs from the algorithm as it is listed, and how long the run is."""
     usual, spec = describe(find(config.algorithm).spec), describe(config.spec)
-    changed = [f"{name}={spec.get(name, 'none')}" for name in usual | spec if usual.get(name) != spec.get(name)]
+    changed = [f"{name}={text}" for name, text in spec.items() if usual.get(name) != text]
     defaults = {field.name: field.default for field in fields(Config)}
     values = {
         name: getattr(config, name) for name in ("eval_every", "eval_episodes", "envs", "normalize_obs", "threads")
