@@ -144,6 +144,8 @@ class Env:
         try:
             return np.asarray(self._env.render(), np.uint8)
         except Exception as error:  # the simulator's, or the graphics library's
+            if _is_mujoco(self.id):
+                raise UsageError(_without_graphics(self.id, error)) from None
             raise RunFailure(f"{self.id} cannot be drawn: {_one_line(error)}") from None
 
     def close(self) -> None:
@@ -186,10 +188,9 @@ def make(env_id: str, render_mode: str | None = None, *, time_limit: bool = True
             import pybullet_envs_gymnasium  # noqa: F401  (registers its tasks)
     if name.partition("-")[0].endswith("BulletEnv") and "HopperBulletEnv-v0" not in gymnasium.registry:
         raise UsageError(_without_pybullet(name))
+    # Not every environment knows the word.
+    drawn: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     try:
-        drawn: dict[str, Any] = (
-            {} if render_mode is None else {"render_mode": render_mode}
-        )  # not every environment knows the word
         return gymnasium.make(env_id, max_episode_steps=None if time_limit else -1, disable_env_checker=True, **drawn)
     except gymnasium.error.UnregisteredEnv:
         raise unknown(
@@ -202,13 +203,27 @@ def make(env_id: str, render_mode: str | None = None, *, time_limit: bool = True
             f"{env_id} needs the package {package!r}, which is not installed: pip install {package}"
         ) from None
     except gymnasium.error.DependencyNotInstalled as error:
-        if str(gymnasium.spec(env_id).entry_point).startswith("gymnasium.envs.mujoco"):
+        if _is_mujoco(name):
             raise UsageError(f"{env_id} needs MuJoCo, which is not installed: pip install 'mepg[mujoco]'") from None
         raise UsageError(f"environment {env_id!r} cannot be made: {_one_line(error)}") from None
     except gymnasium.error.Error as error:
         raise UsageError(f"environment {env_id!r} cannot be made: {' '.join(str(error).split())}") from None
     except Exception as error:  # the code of the environment, or of the module that registers it
+        if drawn and _is_mujoco(name):  # it looks for a graphics library as soon as it is imported
+            raise UsageError(_without_graphics(env_id, error)) from None
         raise UsageError(f"environment {env_id!r} cannot be made: {_one_line(error)}") from None
+
+
+def _is_mujoco(name: str) -> bool:
+    known = gymnasium.registry.get(name)
+    return known is not None and str(known.entry_point).startswith("gymnasium.envs.mujoco")
+
+
+def _without_graphics(env_id: str, error: Exception) -> str:
+    return (
+        f"{env_id} cannot be drawn without a screen here ({_one_line(error)}): "
+        "on Debian, apt-get install libegl1 libgl1-mesa-dri"
+    )
 
 
 def _without_pybullet(name: str) -> str:
