@@ -34,7 +34,7 @@ def finished(tmp_path_factory):
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (["me-sax", "--env", "Pendulum-v1"], "unknown algorithm 'me-sax'; did you mean 'me-sac'?"),
+        (["me-sacc", "--env", "Pendulum-v1"], "unknown algorithm 'me-sacc'; did you mean 'me-sac'?"),
         (["me-sac", "--env", "Pendulum-v1", "--set", "droput.p=0.3"], "did you mean 'dropout.p'?"),
         (["me-sac", "--env", "Pendulum-v1", "--set", "dropout.p=1"], "dropout.p must be in [0, 1), not 1.0"),
         (["me-sac", "--env", "Pendulum-v1", "--steps", "0"], "steps must be at least 1, not 0"),

@@ -125,7 +125,7 @@ def test_a_whole_spec_and_any_name():
     assert mepg.algorithm("me-ddpg+cdq").default_spec.critics == 2
     assert mepg.algorithm("me-sac") is mepg.ME_SAC
     with pytest.raises(mepg.UsageError, match="did you mean 'me-sac'"):
-        mepg.algorithm("me-sax")
+        mepg.algorithm("me-sacc")
     with pytest.raises(mepg.UsageError, match="spec must be a Spec"):
         mepg.ME_SAC("MlpPolicy", "StubPlain-v0", spec=mepg.ACE.default_spec)
 
@@ -198,9 +198,13 @@ def test_ctrl_c_waits_for_the_step_and_leaves_the_model_whole(tmp_path):
 import mepg, tests.run.stubs
 model = mepg.ME_SAC("MlpPolicy", "StubScaled-v0", **{TINY!r})
 model.learn(40)
-print("learning", flush=True)
+
+def tell(variables, _):
+    if variables["self"].num_timesteps == 5:
+        print("learning", flush=True)
+
 try:
-    model.learn(10_000_000)
+    model.learn(10_000_000, callback=tell)
 except KeyboardInterrupt:
     model.save({str(tmp_path / "kept")!r})
     print("saved", model.num_timesteps > 0, model.predict([0.0, 0.0, 0.0])[0].shape)
@@ -208,9 +212,9 @@ except KeyboardInterrupt:
     for _ in range(3):
         process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, cwd=ROOT)
         assert process.stdout.readline() == "learning\n"
-        time.sleep(0.5)
+        time.sleep(0.3)
         process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=120)
         assert out == "saved True (2,)\n"
         assert process.returncode == 0
     assert mepg.ME_SAC.load(tmp_path / "kept").predict(OBS)[0].shape == (2,)
