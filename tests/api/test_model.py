@@ -195,7 +195,8 @@ def test_callbacks_are_functions_or_objects():
 def test_ctrl_c_waits_for_the_step_and_leaves_the_model_whole(tmp_path):
     """In a process of its own: the networks are given away while they are updated."""
     code = f"""
-import mepg, tests.run.stubs
+import signal, mepg, tests.run.stubs
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins with it ignored
 model = mepg.ME_SAC("MlpPolicy", "StubScaled-v0", **{TINY!r})
 model.learn(40)
 
