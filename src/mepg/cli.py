@@ -332,6 +332,7 @@ def _eval(arguments: argparse.Namespace) -> int:
         "lengths": [episode.length for episode in episodes],
         "video": arguments.video and str(arguments.video),
     }
+    env.close()
     _say(arguments, data, f"mean return {data['mean_reward']:,.2f} +- {data['std_reward']:,.2f}")
     return 0
 
