@@ -109,18 +109,6 @@ def multiply(precision: Precision, a: Array, b: Array) -> Array:
     return jax.lax.reduce_precision(a, 8, 7) @ jax.lax.reduce_precision(b, 8, 7)
 
 
-def q_value(
-    theta: Mlp,
-    obs: Array,
-    action: Array,
-    mask: Mask | None = None,
-    place: str = "after",
-    precision: Precision = "full",
-) -> Array:
-    """D_m Q(s, a; theta) of one critic, [B]; without a mask, of the complete network."""
-    return q_value_and_parts(theta, obs, action, mask, place, precision)[0]
-
-
 def q_value_and_parts(
     theta: Mlp,
     obs: Array,
@@ -129,7 +117,10 @@ def q_value_and_parts(
     place: str = "after",
     precision: Precision = "full",
 ) -> tuple[Array, Array]:
-    """The same, and c_j = w_j x_j: what unit j of the last hidden layer adds to the complete network's Q. [B, H]"""
+    """D_m Q(s, a; theta) of one critic, [B], without a mask of the complete network; and c_j = w_j x_j, [B, H].
+
+    c_j is what unit j of the last hidden layer adds to the complete network's Q.
+    """
     x = jnp.concatenate([obs, action], axis=-1)
     q, units = mlp_and_units(theta, x, mask, place, precision=precision)
     return q.squeeze(-1), units * theta[-1].w[:, 0]
