@@ -1,4 +1,4 @@
-"""mepg train | eval | list | show | params | reproduce | report"""
+"""mepg train | eval | list | show | params | reproduce | bench | plot | report | export | tune"""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from mepg.errors import RunFailure, UsageError
 if TYPE_CHECKING:
     from mepg.engine.schedule import Stock
     from mepg.paper.experiments import Selection
+    from mepg.run.policy import Policy
     from mepg.run.session import Session  # at run time only once the number of threads is known
 
 EXIT_FAILURE, EXIT_USAGE = 1, 2
@@ -138,6 +139,19 @@ def _parser() -> argparse.ArgumentParser:
     report = add("report", _report, "one page about any runs, with the paper's numbers beside those of its experiments")
     report.add_argument("runs", metavar="RUNS", nargs="*", type=Path, help="folders of runs, at any depth (results)")
     report.add_argument("--out", type=_folder, default=Path("report.html"), metavar="FILE", help="(report.html)")
+
+    export = add("export", _export, "a run's policy for other programs, checked against it, and a card about it")
+    export.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
+    export.add_argument("--onnx", type=_folder, metavar="FILE", help="an ONNX graph: policy.onnx")
+    export.add_argument("--numpy", type=_folder, metavar="DIR", help="policy.npz, and policy.py that needs only NumPy")
+    export.add_argument(
+        "--card",
+        nargs="?",
+        type=_folder,
+        const=Path(),
+        metavar="FILE",
+        help="a model card (README.md in RUN), and a film",
+    )
     return parser
 
 
@@ -299,10 +313,8 @@ def _eval(arguments: argparse.Namespace) -> int:
     film = contextlib.nullcontext() if arguments.video is None else Film(arguments.video)
     env = Env(folder.config().env, "human" if arguments.render else "rgb_array" if arguments.video else None)
     policy = load_policy(folder, env)
-    finished = policy.step == policy.config.steps
     if not arguments.json:
-        whose = f"{policy.config.algorithm} on {policy.config.env}"
-        print(whose if finished else f"{whose}; the run is unfinished, this is its policy at step {policy.step:,}")
+        print(_whose(policy))
     episodes = []
     for i in range(arguments.episodes):
         with film if i == 0 else contextlib.nullcontext() as filming:
@@ -324,6 +336,14 @@ def _eval(arguments: argparse.Namespace) -> int:
     }
     _say(arguments, data, f"mean return {data['mean_reward']:,.2f} +- {data['std_reward']:,.2f}")
     return 0
+
+
+def _whose(policy: Policy) -> str:
+    """What is played or exported, and whether there is more to come."""
+    whose = f"{policy.config.algorithm} on {policy.config.env}"
+    if policy.step == policy.config.steps:
+        return whose
+    return f"{whose}; the run is unfinished, this is its policy at step {policy.step:,}"
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -522,6 +542,48 @@ def _report(arguments: argparse.Namespace) -> int:
     }
     lines = [f"left out: {problem.path} {problem.reason}" for problem in report.problems]
     lines.append(f"{report.page}: {report.runs} runs; tables and figures in {report.page.stem}-files")
+    _say(arguments, data, "\n".join(lines))
+    return 0
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    from mepg.export.card import write_card
+    from mepg.export.carry import Exported, export_numpy, export_onnx, open_run
+    from mepg.export.onnx import require_onnx
+    from mepg.run.folder import Folder
+
+    if not (arguments.onnx or arguments.numpy or arguments.card):
+        raise UsageError("say what to write: --onnx FILE, --numpy DIR or --card")
+    if arguments.onnx:
+        require_onnx()
+    folder = Folder(arguments.run)
+    data: dict[str, Any] = {"run": str(arguments.run)}
+    lines = []
+    if arguments.onnx or arguments.numpy:
+        source = open_run(folder)
+        data |= source.about
+        lines.append(_whose(source.policy))
+        if getattr(source.policy.config.spec, "precision", "full") != "full":
+            lines.append(
+                "  trained in mixed precision, exported in full: compared with the same networks in full precision"
+            )
+        exported: dict[str, Exported] = {}
+        if arguments.onnx:
+            exported["onnx"] = export_onnx(source, arguments.onnx)
+        if arguments.numpy:
+            exported["numpy"] = export_numpy(source, arguments.numpy)
+        for name, what in exported.items():
+            data[name] = {**what._asdict(), "files": [str(path) for path in what.files]}
+            ties = f", {what.undecided} ties between actors aside" if what.undecided else ""
+            lines.append(
+                f"  {' and '.join(data[name]['files'])}: within {max(what.difference, 1e-7):.0e} of the run on "
+                f"{len(source.obs)} observations{ties}; {1e6 * what.seconds:,.0f} microseconds for one"
+            )
+    if arguments.card:
+        path = folder.path / "README.md" if arguments.card == Path() else arguments.card
+        files, no_film = write_card(folder, path)
+        data["card"] = [str(file) for file in files]
+        lines.append(f"  {' and '.join(data['card'])}" + (f"; no film: {no_film}" if no_film else ""))
     _say(arguments, data, "\n".join(lines))
     return 0
 

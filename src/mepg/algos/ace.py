@@ -27,7 +27,7 @@ Learners = Literal["all", "chosen"]  # the actors that learn at a state; `chosen
 def follow_best(proposals: Array, values: Array) -> Array:
     """Each state's proposal of the highest value: [K, B, ...], [K, B] -> [B, ...]."""
     best = values.argmax(axis=0).reshape(1, -1, *(1,) * (proposals.ndim - 2))
-    return jnp.take_along_axis(proposals, best, axis=0)[0]
+    return jnp.take_along_axis(proposals, best, axis=0).squeeze(0)
 
 
 def is_best(values: Array) -> Array:
