@@ -19,7 +19,6 @@ BRIEFLY = "--steps 200 --set warmup=100 --eval-every 100 --eval-episodes 2"
 SHORTER = {
     "--env HopperBulletEnv-v0 --out runs/hopper": f"--env HopperBulletEnv-v0 --out runs/hopper {BRIEFLY}",
     "--trials 20 --seeds 2 --steps 10000 --set warmup=1000": f"--trials 2 --seeds 1 {BRIEFLY}",
-    "--trials 20 --seeds 2 --steps 8000 --eval-every 1000 --set warmup=1000": f"--trials 1 --seeds 1 {BRIEFLY}",
     "--steps 10000 --set warmup=1000": BRIEFLY,
     "--steps 8000 --set warmup=1000 --eval-every 1000": BRIEFLY,
     "--steps 3000 --set warmup=1000 --eval-every 1000": BRIEFLY,

@@ -676,6 +676,7 @@ def _report(arguments: argparse.Namespace) -> int:
 
 
 def _export(arguments: argparse.Namespace) -> int:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: for one observation a second thread only waits
     from mepg.export.card import write_card
     from mepg.export.carry import Exported, export_numpy, export_onnx, open_run
     from mepg.export.onnx import require_onnx

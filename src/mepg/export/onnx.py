@@ -36,7 +36,6 @@ _NODES = {
     "greater": _Node("Greater"),
     "where": _Node("Where"),
     "matmul": _Node("MatMul"),
-    "einsum": _Node("Einsum"),
     "argmax": _Node("ArgMax", fixed={"keepdims": 0}),
     "max": _Node("ReduceMax", ("axes",), {"keepdims": 0}),
     "min": _Node("ReduceMin", ("axes",), {"keepdims": 0}),

@@ -6,7 +6,7 @@ algorithm that acts at all exports too, as long as its policy is made of the ope
 
 from __future__ import annotations
 
-import string
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from jax import export
 from jax.extend.core import ClosedJaxpr, Literal
 
 from mepg.errors import UsageError
+from mepg.export.standalone import OPERATIONS
 from mepg.run.checkpoint import flatten
 from mepg.run.files import Arrays
 
@@ -67,6 +68,8 @@ class _Builder:
         return name
 
     def add(self, name: str, *inputs: str, **attributes: Any) -> str:
+        if all(each in self.constants for each in inputs):
+            return self.keep(OPERATIONS[name](*(self.constants[each] for each in inputs), **attributes))
         output = f"value.{len(self.operations)}"
         self.operations.append(Operation(name, inputs, output, attributes))
         return output
@@ -187,20 +190,30 @@ def _select(to: _Builder, _: Equation, condition: str, if_not: str, if_so: str) 
 
 
 def _multiply_matrices(to: _Builder, equation: Equation, x: str, y: str) -> str:
-    """As `matmul` where that is what it is, for it is the fastest everywhere; else as `einsum`."""
-    (x_summed, y_summed), (x_batch, y_batch) = equation.params["dimension_numbers"]
-    x_rank, y_rank = (len(var.aval.shape) for var in equation.invars)
-    letters = iter(string.ascii_lowercase)
-    of_x = [next(letters) for _ in range(x_rank)]
-    shared = dict(zip((*y_summed, *y_batch), (of_x[axis] for axis in (*x_summed, *x_batch)), strict=True))
-    of_y = [shared.get(axis) or next(letters) for axis in range(y_rank)]
-    batch = [of_x[axis] for axis in x_batch]
-    result = batch + [letter for letter in of_x if letter not in shared.values()]
-    result += [letter for letter in of_y if letter not in of_x]
-    plain = of_x[-1:] == [of_x[axis] for axis in x_summed] == of_y[-2:-1] and result == of_x[:-1] + of_y[-1:]
-    if plain and of_y[:-2] == batch == of_x[:-2][: len(batch)] and (not batch or x_rank == y_rank):
-        return to.add("matmul", x, y)
-    return to.add("einsum", x, y, equation=f"{''.join(of_x)},{''.join(of_y)}->{''.join(result)}")
+    """As one product of two matrices, or one for each of several; what is rearranged for it is mostly weights."""
+    (x_summed, y_summed), (x_several, y_several) = equation.params["dimension_numbers"]
+    x_shape, y_shape = (_lengths(var.aval.shape, -1) for var in equation.invars)
+    rows = [axis for axis in range(len(x_shape)) if axis not in (*x_summed, *x_several)]
+    columns = [axis for axis in range(len(y_shape)) if axis not in (*y_summed, *y_several)]
+    x = _arrange(to, x, x_shape, x_several, rows, x_summed)
+    y = _arrange(to, y, y_shape, y_several, y_summed, columns)
+    product = to.add("matmul", x, y)
+    plain = len(rows) == len(columns) == 1
+    return product if plain else _reshape(to, equation, product)
+
+
+def _arrange(to: _Builder, x: str, shape: list[int], *parts: Sequence[int]) -> str:
+    """With its axes in the order of `parts`: those of the first stay apart, the others become one axis each."""
+    several, rows, columns = parts
+    order = [*several, *rows, *columns]
+    if order != sorted(order):
+        x = to.add("transpose", x, perm=order)
+    if len(rows) == len(columns) == 1:
+        return x
+    merged = [
+        -1 if any(shape[axis] == -1 for axis in part) else math.prod(shape[axis] for axis in part) for part in parts[1:]
+    ]
+    return to.add("reshape", x, shape=[*(shape[axis] for axis in several), *merged])
 
 
 def _gather(to: _Builder, equation: Equation, x: str, index: str) -> str:
