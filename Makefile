@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 ENV_ID := InvertedPendulumSwingupBulletEnv-v0
 
-.PHONY: train test test-cluster test-sb3 test-slow check bench lock clean
+.PHONY: train test test-cluster test-sb3 test-slow check docs bench lock clean
 
 train: $(VENV)/.installed
 	$(BIN)/mepg train me-sac --env $(ENV_ID) --steps 30000 --set warmup=1000 --eval-every 2500 --threads 2
@@ -33,6 +33,10 @@ check: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# The documentation as a site, in site/: open site/index.html.
+docs: $(VENV)/.installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 bench: $(VENV)/.installed
 	$(BIN)/mepg bench
 
@@ -56,7 +60,7 @@ $(VENV)-sb3/.installed: requirements.lock pyproject.toml
 lock: $(VENV)/.installed
 	$(PIP) install pip-tools
 	$(BIN)/pip-compile --quiet --upgrade --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
-		--no-header --no-annotate --allow-unsafe --generate-hashes --extra bullet --extra mujoco --extra ray --extra video --extra wandb --extra dev --output-file requirements.lock pyproject.toml
+		--no-header --no-annotate --allow-unsafe --generate-hashes --extra bullet --extra docs --extra mujoco --extra onnx --extra ray --extra tune --extra video --extra wandb --extra dev --output-file requirements.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache

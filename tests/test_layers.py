@@ -6,7 +6,10 @@ from pathlib import Path
 import mepg
 
 ROOT = Path(mepg.__file__).parent
-ORDER = ["errors", "core", "algos", "run", "engine", "paper", "report", "display", "bench", "api", "cli", "__main__"]
+ORDER = [
+    "errors", "core", "algos", "run", "engine", "paper", "report", "display", "bench", "export", "tune", "api", "cli",
+    "__main__",
+]  # fmt: skip
 OUTSIDE = {"core": {"jax", "optax"}, "algos": {"jax", "optax"}}
 
 

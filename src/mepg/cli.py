@@ -1,4 +1,4 @@
-"""mepg train | eval | inspect | list | show | params | reproduce | report"""
+"""mepg train | eval | inspect | list | show | params | reproduce | bench | plot | report | export | tune"""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from mepg.errors import RunFailure, UsageError
+from mepg.errors import RunFailure, UsageError, unknown
 
 if TYPE_CHECKING:
-    from mepg.engine.schedule import Stock
+    from mepg.engine.schedule import Engine, Stock
     from mepg.paper.experiments import Selection
+    from mepg.run.policy import Policy
     from mepg.run.session import Session  # at run time only once the number of threads is known
 
 EXIT_FAILURE, EXIT_USAGE = 1, 2
@@ -26,9 +27,13 @@ EXIT_FAILURE, EXIT_USAGE = 1, 2
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit status."""
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
     command: Callable[[argparse.Namespace], int] = arguments.command
     try:
+        if getattr(arguments, "config", None):
+            arguments.parser.set_defaults(**_read_settings(arguments.config, arguments.parser))
+            arguments = parser.parse_args(argv)  # once more: what the command line says wins
         return command(arguments)
     except UsageError as error:
         print(f"mepg: {error}", file=sys.stderr)
@@ -65,13 +70,16 @@ def _parser() -> argparse.ArgumentParser:
 
     def add(name: str, command: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=text)
-        sub.set_defaults(command=command)
+        sub.set_defaults(command=command, parser=sub)
         sub.add_argument("--json", action="store_true", help="print for programs instead of people")
         return sub
 
     train = add("train", _train, "train an agent, or go on with a run that was interrupted")
-    train.add_argument("algorithm", metavar="ALGO", help="a name from `mepg list`")
-    train.add_argument("--env", required=True, metavar="ID", help="a Gymnasium id, or module:id")
+    train.add_argument("algorithm", metavar="ALGO", nargs="?", help="a name from `mepg list`")
+    train.add_argument("--env", metavar="ID", help="a Gymnasium id, or module:id")
+    train.add_argument(
+        "--config", type=_folder, metavar="FILE", help="settings as JSON, such as those that `tune` found"
+    )
     train.add_argument("--steps", type=_count, default=1_000_000, metavar="N", help="environment steps (1000000)")
     train.add_argument("--seed", type=_count, default=0, metavar="S", help="everything random follows from it (0)")
     train.add_argument("--out", type=_folder, metavar="DIR", help="the run's folder (a name of its own under runs/)")
@@ -93,6 +101,29 @@ def _parser() -> argparse.ArgumentParser:
     )
     train.add_argument("--threads", type=_count, default=1, metavar="N", help="cores to compute on (1)")
     _add_set(train)
+
+    tune = add("tune", _tune, "look for good settings, or go on looking")
+    tune.add_argument("algorithm", metavar="ALGO", help="a name from `mepg list`")
+    tune.add_argument("--env", required=True, metavar="ID", help="a Gymnasium id, or module:id")
+    tune.add_argument(
+        "--trials", type=_count, default=20, metavar="N", help="in all, those of earlier sittings too (20)"
+    )
+    tune.add_argument("--seeds", type=_count, default=3, metavar="K", help="runs of each trial (3)")
+    tune.add_argument("--steps", type=_count, default=100_000, metavar="N", help="of each run (100000)")
+    tune.add_argument("--eval-every", type=_count, default=5_000, metavar="N", help="steps (5000)")
+    tune.add_argument("--eval-episodes", type=_count, default=10, metavar="N", help="episodes of an evaluation (10)")
+    tune.add_argument("--envs", type=_count, default=1, metavar="N", help="environments stepped together (1)")
+    tune.add_argument("--normalize-obs", action="store_true", help="as in train")
+    tune.add_argument(
+        "--space",
+        action="append",
+        default=[],
+        metavar="FIELD=WHERE",
+        help="low:high, low:high:log or a,b,c for a field of the spec; can be repeated (a default for each algorithm)",
+    )
+    tune.add_argument("--out", type=_folder, metavar="DIR", help="the study's folder (a name of its own under tune/)")
+    _add_engine(tune)
+    _add_set(tune)
 
     evaluate = add("eval", _eval, "play a run's policy without exploration")
     evaluate.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
@@ -128,9 +159,7 @@ def _parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--seeds", type=_seeds, metavar="A-B", help="these seeds: 0-2, or 0,3")
     reproduce.add_argument("--steps", type=_count, metavar="N", help="other than the plan's; kept apart from its runs")
     reproduce.add_argument("--results", type=_folder, default=Path("results"), metavar="DIR", help="for runs (results)")
-    reproduce.add_argument("--engine", choices=("local", "ray"), default="local", help="these cores, or a Ray cluster")
-    reproduce.add_argument("--address", metavar="ADDRESS", help="of the Ray cluster (one is started if none is given)")
-    reproduce.add_argument("--workers", type=_count, metavar="N", help="runs at once on these cores (one for each)")
+    _add_engine(reproduce)
     reproduce.add_argument("--dry-run", action="store_true", help="only say what there is to do, and how long it takes")
 
     bench = add("bench", _bench, "measure speed: against the bare multiplications, and against other libraries")
@@ -148,6 +177,19 @@ def _parser() -> argparse.ArgumentParser:
     report = add("report", _report, "one page about any runs, with the paper's numbers beside those of its experiments")
     report.add_argument("runs", metavar="RUNS", nargs="*", type=Path, help="folders of runs, at any depth (results)")
     report.add_argument("--out", type=_folder, default=Path("report.html"), metavar="FILE", help="(report.html)")
+
+    export = add("export", _export, "a run's policy for other programs, checked against it, and a card about it")
+    export.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
+    export.add_argument("--onnx", type=_folder, metavar="FILE", help="an ONNX graph: policy.onnx")
+    export.add_argument("--numpy", type=_folder, metavar="DIR", help="policy.npz, and policy.py that needs only NumPy")
+    export.add_argument(
+        "--card",
+        nargs="?",
+        type=_folder,
+        const=Path(),
+        metavar="FILE",
+        help="a model card (README.md in RUN), and a film",
+    )
     return parser
 
 
@@ -176,6 +218,33 @@ def _add_set(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_engine(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--engine", choices=("local", "ray"), default="local", help="these cores, or a Ray cluster")
+    parser.add_argument("--address", metavar="ADDRESS", help="of the Ray cluster (one is started if none is given)")
+    parser.add_argument("--workers", type=_count, metavar="N", help="runs at once on these cores (one for each)")
+
+
+def _read_settings(path: Path, parser: argparse.ArgumentParser) -> dict[str, Any]:
+    """A JSON file with the names of train's own flags, as the parser's defaults; `about` is for people."""
+    from mepg.run.files import Damaged, read_json
+
+    try:
+        data = read_json(path)
+    except Damaged as damage:
+        raise UsageError(f"--config: {damage}") from None
+    if not isinstance(data, dict):
+        raise UsageError(f'--config: {path.name} must hold a JSON object, such as {{"algorithm": "me-sac"}}')
+    not_settings = {"help", "json", "config", "out"}
+    known = {action.dest for action in parser._actions} - not_settings
+    for name in data.keys() - known - {"about"}:
+        raise unknown(f"setting in {path.name}", name, known)
+    if not isinstance(data.get("set", []), list):
+        raise UsageError(f'--config: set must be a list, such as ["dropout.p=0.3"], not {data["set"]!r}')
+    # As text, which the parser then reads: whatever the command line refuses, a file cannot bring in either.
+    plain = (bool, list)
+    return {name: data[name] if isinstance(data[name], plain) else str(data[name]) for name in data.keys() & known}
+
+
 def _count(text: str) -> int:
     """A whole number; 1_000_000 and 1e6 are welcome."""
     try:
@@ -198,6 +267,8 @@ def _folder(text: str) -> Path:
 
 
 def _train(arguments: argparse.Namespace) -> int:
+    if arguments.algorithm is None or arguments.env is None:
+        arguments.parser.error("the following arguments are required: ALGO, --env; or a --config that names them")
     with _signals_to(_end_at_once):  # until there is something to save
         return _train_or_resume(arguments)
 
@@ -224,7 +295,8 @@ def _train_or_resume(arguments: argparse.Namespace) -> int:
         normalize_obs=arguments.normalize_obs,
         threads=arguments.threads,
     )
-    path = arguments.out or Path("runs") / config.folder_name(arguments.set)
+    named_after = arguments.set if arguments.config is None else [arguments.config.stem]
+    path = arguments.out or Path("runs") / config.folder_name(named_after)
     with Session(config, path, arguments.checkpoint_every, arguments.log) as session:
         already_finished = session.result is not None
 
@@ -309,10 +381,8 @@ def _eval(arguments: argparse.Namespace) -> int:
     film = contextlib.nullcontext() if arguments.video is None else Film(arguments.video)
     env = Env(folder.config().env, "human" if arguments.render else "rgb_array" if arguments.video else None)
     policy = load_policy(folder, env)
-    finished = policy.step == policy.config.steps
     if not arguments.json:
-        whose = f"{policy.config.algorithm} on {policy.config.env}"
-        print(whose if finished else f"{whose}; the run is unfinished, this is its policy at step {policy.step:,}")
+        print(_whose(policy))
     episodes = []
     for i in range(arguments.episodes):
         with film if i == 0 else contextlib.nullcontext() as filming:
@@ -376,6 +446,14 @@ def _inspect(arguments: argparse.Namespace) -> int:
         runs = [{**one.figures(), "noise_ratio": noise_ratio(one)} for one in found]
         print(json.dumps({"runs": runs, "pictures": [str(path) for path in written]}))
     return 0
+
+
+def _whose(policy: Policy) -> str:
+    """What is played or exported, and whether there is more to come."""
+    whose = f"{policy.config.algorithm} on {policy.config.env}"
+    if policy.step == policy.config.steps:
+        return whose
+    return f"{whose}; the run is unfinished, this is its policy at step {policy.step:,}"
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -457,9 +535,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
 
     machine.prepare(1)
     from mepg.display import Board
-    from mepg.engine.local import Local
-    from mepg.engine.ray import Ray
-    from mepg.engine.schedule import Engine, carry_out, claim, take_stock
+    from mepg.engine.schedule import carry_out, claim, take_stock
     from mepg.paper.experiments import jobs
     from mepg.report.page import write_report
 
@@ -469,7 +545,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     stock = take_stock(wanted.values())
     if arguments.dry_run:
         return _say_what_there_is_to_do(arguments, stock)
-    engine: Engine = Local(arguments.workers) if arguments.engine == "local" else Ray(arguments.address)
+    engine = _engine(arguments)
     stopped: list[str] = []
     with (
         claim(folder),
@@ -494,6 +570,79 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         lines.append(f"  page: {page}")
     _say(arguments, data, "\n".join(lines))
     return 128 + int(signal.Signals[stopped[0]]) if stopped else EXIT_FAILURE if failures else 0
+
+
+def _engine(arguments: argparse.Namespace) -> Engine:
+    from mepg.engine.local import Local
+    from mepg.engine.ray import Ray
+
+    return Local(arguments.workers) if arguments.engine == "local" else Ray(arguments.address)
+
+
+def _tune(arguments: argparse.Namespace) -> int:
+    from mepg.run import machine
+
+    machine.prepare(1)
+    from rich.console import Console
+
+    from mepg import algos
+    from mepg.core.settings import apply_settings
+    from mepg.engine.schedule import carry_out, claim
+    from mepg.run.envs import Env
+    from mepg.tune.space import default_space, parse_space
+    from mepg.tune.study import Outcome, Question, Study, require_optuna
+
+    require_optuna()
+    if arguments.trials < 1:
+        raise UsageError(f"trials must be at least 1, not {arguments.trials}")
+    spec = apply_settings(algos.find(arguments.algorithm).spec, arguments.set)
+    question = Question(
+        algorithm=arguments.algorithm,
+        env=arguments.env,
+        space=parse_space(spec, arguments.space) if arguments.space else default_space(spec),
+        settings=tuple(arguments.set),
+        seeds=arguments.seeds,
+        steps=arguments.steps,
+        eval_every=min(arguments.eval_every, arguments.steps),
+        eval_episodes=arguments.eval_episodes,
+        envs=arguments.envs,
+        normalize_obs=arguments.normalize_obs,
+    )
+    Env(arguments.env).close()  # says now what every run would say
+    engine = _engine(arguments)
+    folder = arguments.out or Path("tune") / question.config((), 0).folder_name().removesuffix("_seed0")
+    console = Console(stderr=arguments.json, highlight=False, soft_wrap=True)
+
+    def say(outcome: Outcome) -> None:
+        score = "" if outcome.score is None else f"{outcome.score:10,.1f}"
+        end = (
+            f"failed: {outcome.reason}" if outcome.score is None else f"{score} given up" if outcome.given_up else score
+        )
+        console.print(f"trial {outcome.number:>3}  {' '.join(outcome.settings)}  {end}", markup=False)
+
+    stopped: list[str] = []
+    with claim(folder), _signals_to(lambda number, _: stopped.append(signal.Signals(number).name)):
+        study = Study(question, folder, arguments.trials, say)
+        carry_out(study.jobs(), engine, folder / "logs", study, lambda: bool(stopped), study.unwanted)
+        study.look()
+        best, counts = study.best(), study.counts()
+    data: dict[str, Any] = {"study": str(folder), **counts, "stopped_by": stopped[0] if stopped else None, "best": None}
+    lines = [
+        f"{counts['complete']} trials complete, {counts['given_up']} given up, {counts['failed']} failed, in {folder}"
+    ]
+    if best is not None:
+        data["best"] = {
+            "trial": best.number,
+            "score": best.score,
+            "set": best.settings,
+            "file": str(folder / "best.json"),
+        }
+        lines.append(f"  best: {best.score:,.1f} with {' '.join(best.settings)}")
+        lines.append(f"  next: {_program()} train --config {folder / 'best.json'} --seed 100")
+    if stopped:
+        lines.append(f"{stopped[0]}: saved; the same command goes on from there")
+    _say(arguments, data, "\n".join(lines))
+    return 128 + int(signal.Signals[stopped[0]]) if stopped else 0 if best is not None else EXIT_FAILURE
 
 
 def _bench(arguments: argparse.Namespace) -> int:
@@ -574,6 +723,49 @@ def _report(arguments: argparse.Namespace) -> int:
     }
     lines = [f"left out: {problem.path} {problem.reason}" for problem in report.problems]
     lines.append(f"{report.page}: {report.runs} runs; tables and figures in {report.page.stem}-files")
+    _say(arguments, data, "\n".join(lines))
+    return 0
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: for one observation a second thread only waits
+    from mepg.export.card import write_card
+    from mepg.export.carry import Exported, export_numpy, export_onnx, open_run
+    from mepg.export.onnx import require_onnx
+    from mepg.run.folder import Folder
+
+    if not (arguments.onnx or arguments.numpy or arguments.card):
+        raise UsageError("say what to write: --onnx FILE, --numpy DIR or --card")
+    if arguments.onnx:
+        require_onnx()
+    folder = Folder(arguments.run)
+    data: dict[str, Any] = {"run": str(arguments.run)}
+    lines = []
+    if arguments.onnx or arguments.numpy:
+        source = open_run(folder)
+        data |= source.about
+        lines.append(_whose(source.policy))
+        if getattr(source.policy.config.spec, "precision", "full") != "full":
+            lines.append(
+                "  trained in mixed precision, exported in full: compared with the same networks in full precision"
+            )
+        exported: dict[str, Exported] = {}
+        if arguments.onnx:
+            exported["onnx"] = export_onnx(source, arguments.onnx)
+        if arguments.numpy:
+            exported["numpy"] = export_numpy(source, arguments.numpy)
+        for name, what in exported.items():
+            data[name] = {**what._asdict(), "files": [str(path) for path in what.files]}
+            ties = f", {what.undecided} ties between actors aside" if what.undecided else ""
+            lines.append(
+                f"  {' and '.join(data[name]['files'])}: within {max(what.difference, 1e-7):.0e} of the run on "
+                f"{len(source.obs)} observations{ties}; {1e6 * what.seconds:,.0f} microseconds for one"
+            )
+    if arguments.card:
+        path = folder.path / "README.md" if arguments.card == Path() else arguments.card
+        files, no_film = write_card(folder, path)
+        data["card"] = [str(file) for file in files]
+        lines.append(f"  {' and '.join(data['card'])}" + (f"; no film: {no_film}" if no_film else ""))
     _say(arguments, data, "\n".join(lines))
     return 0
 

@@ -16,6 +16,7 @@ from rich.table import Column, Table
 
 from mepg.engine.jobs import Job
 from mepg.engine.jobs import Progress as Going
+from mepg.engine.schedule import Failure
 from mepg.run.loop import Record
 from mepg.run.session import Session
 
@@ -160,8 +161,9 @@ class Board:
         if self._live:
             self._progress.stop()
 
-    def show(self, going_on: dict[Job, Going], finished: int, failed: int) -> None:
+    def show(self, going_on: dict[Job, Going], finished: int, failures: Sequence[Failure]) -> None:
         """One more look at the runs."""
+        failed = len(failures)
         for job in self._bars.keys() - going_on.keys():
             self._progress.remove_task(self._bars.pop(job))
             self._done[job] = job.config.steps

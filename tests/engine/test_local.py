@@ -35,8 +35,8 @@ class Looking:
     def __init__(self, act=lambda going_on: None):
         self.act, self.seen, self.acted = act, [], False
 
-    def show(self, going_on, finished, failed):
-        self.seen.append((len(going_on), finished, failed))
+    def show(self, going_on, finished, failures):
+        self.seen.append((len(going_on), finished, len(failures)))
         saved = [any((job.folder / "checkpoints").glob("*.json")) for job in going_on]
         if not self.acted and saved and all(saved):
             self.act(going_on)

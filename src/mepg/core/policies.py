@@ -53,7 +53,7 @@ def jitter(noise: Noise | None, action: Array, key: Key) -> Array:
 def follow_best(proposals: Array, values: Array) -> Array:
     """Each state's proposal of the highest value: [K, B, ...], [K, B] -> [B, ...]."""
     best = values.argmax(axis=0).reshape(1, -1, *(1,) * (proposals.ndim - 2))
-    return jnp.take_along_axis(proposals, best, axis=0)[0]
+    return jnp.take_along_axis(proposals, best, axis=0).squeeze(0)
 
 
 def _gaussian_head(gaussian: Gaussian, outputs: Array) -> tuple[Array, Array]:

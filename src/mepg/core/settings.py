@@ -29,6 +29,15 @@ def apply_settings(spec: S, settings: Iterable[str]) -> S:
     return changed
 
 
+def parse_value(kind: type, path: str, text: str) -> Any:
+    """What a text means as the value of a field, such as `dropout.p`, of a dataclass."""
+    change: Any = {}
+    _note_change(change, kind, path, path.split("."), text)
+    for name in path.split("."):
+        change = change[name]
+    return change
+
+
 def to_json(spec: Any) -> Any:
     """Plain dictionaries, lists, numbers, words and None."""
     if is_dataclass(spec):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol, TextIO
 
@@ -48,15 +48,25 @@ class Failure(NamedTuple):
 class Watch(Protocol):
     """Someone who looks on."""
 
-    def show(self, going_on: dict[Job, Progress], finished: int, failed: int) -> None:
+    def show(self, going_on: dict[Job, Progress], finished: int, failures: Sequence[Failure]) -> None:
         """Called several times a second."""
 
 
 def carry_out(
-    jobs: Sequence[Job], engine: Engine, logs: Path, watch: Watch, stopping: Callable[[], bool]
+    jobs: Iterable[Job],
+    engine: Engine,
+    logs: Path,
+    watch: Watch,
+    stopping: Callable[[], bool],
+    unwanted: Callable[[Job], bool] = lambda _: False,
 ) -> list[Failure]:
-    """All of them, or as many as until `stopping()`; those that failed do not stop the others."""
-    waiting = list(jobs)
+    """All of them, or as many as until `stopping()`; those that failed do not stop the others.
+
+    The next job is asked for when there is room for it, so that what came of earlier ones can decide what it is. A
+    job that becomes `unwanted` is stopped, and not begun again.
+    """
+    coming: Iterator[Job] | None = iter(jobs)  # None when there are no more
+    again: list[Job] = []
     running: dict[Job, Launched] = {}
     attempts: dict[Job, int] = {}
     failures: list[Failure] = []
@@ -66,26 +76,33 @@ def carry_out(
     def log_of(job: Job) -> Path:
         return logs / f"{job.folder.name}.log"
 
-    while waiting or running:
+    while coming is not None or again or running:
         if stopping():
             _stop(running)
             return failures
-        while waiting and len(running) < engine.capacity():
-            job = waiting.pop(0)
-            attempts[job] = attempts.get(job, 0) + 1
-            running[job] = engine.launch(job, log_of(job))
+        while (coming is not None or again) and len(running) < engine.capacity():
+            job = again.pop(0) if again else None if coming is None else next(coming, None)
+            if job is None:
+                coming = None
+            elif not unwanted(job):
+                attempts[job] = attempts.get(job, 0) + 1
+                running[job] = engine.launch(job, log_of(job))
         for job, launched in list(running.items()):
             status = launched.poll()
             if status is None:
+                if unwanted(job):
+                    launched.stop()
                 continue
             del running[job]
             if status == 0:
                 finished += 1
+            elif unwanted(job):
+                continue
             elif (status < 0 or status > 128) and attempts[job] < ATTEMPTS:  # it was killed, or told to stop
-                waiting.insert(0, job)
+                again.insert(0, job)
             else:
                 failures.append(Failure(job, _reason(status, log_of(job)), log_of(job)))
-        watch.show({job: job.progress() for job in running}, finished, len(failures))
+        watch.show({job: job.progress() for job in running}, finished, failures)
         time.sleep(POLL)
     return failures
 
@@ -120,7 +137,7 @@ def claim(results: Path) -> TextIO:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         lock.close()
-        raise UsageError(f"{results} is in use: another mepg reproduce is at work there") from None
+        raise UsageError(f"{results} is in use: another mepg is at work there") from None
     return lock
 
 

@@ -54,7 +54,7 @@ class Spaces:
         self.observation_space, self.action_space = observations, actions
         self._low, self._high = np.asarray(actions.low), np.asarray(actions.high)
         # Halved first: high - low may overflow where either does not.
-        self._centre, self._half = self._high / 2 + self._low / 2, self._high / 2 - self._low / 2
+        self.centre, self.half = self._high / 2 + self._low / 2, self._high / 2 - self._low / 2
         self._unscaled = bool(np.all(self._low == -1) and np.all(self._high == 1))
 
     @property
@@ -74,11 +74,11 @@ class Spaces:
         """From [-1, 1] to the environment's own bounds; any number of actions at once."""
         if self._unscaled:
             return action.astype(self._low.dtype, copy=False)
-        return np.clip(self._centre + self._half * action, self._low, self._high).astype(self._low.dtype, copy=False)
+        return np.clip(self.centre + self.half * action, self._low, self._high).astype(self._low.dtype, copy=False)
 
     def unscale(self, action: Any) -> Vector:
         """Back from the environment's own bounds to [-1, 1]."""
-        unscaled: Vector = np.clip((action - self._centre) / self._half, -1, 1).astype(np.float32)
+        unscaled: Vector = np.clip((action - self.centre) / self.half, -1, 1).astype(np.float32)
         return unscaled
 
     def obs(self, obs: Any) -> Vector:

@@ -104,6 +104,17 @@ class Folder:
             raise not_writable(self.path, error) from None
         return lock
 
+    def in_use(self) -> bool:
+        """Whether a process has claimed it."""
+        try:
+            with (self.path / ".lock").open("r+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # there is none yet
+            return False
+        return False
+
     def result(self) -> dict[str, Any] | None:
         """What the run came to, or None while it is not finished."""
         if not self.result_file.exists():

@@ -1,0 +1,119 @@
+"""A model card: what a policy is, in the Markdown with YAML in front that Hugging Face's hub reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from mepg import algos
+from mepg.core.settings import describe
+from mepg.errors import RunFailure, UsageError
+from mepg.run.envs import Env
+from mepg.run.evaluate import Episode, play
+from mepg.run.files import write_whole
+from mepg.run.folder import Folder, read_evaluations
+from mepg.run.keys import episode_seed
+from mepg.run.policy import Policy, load_policy
+from mepg.run.video import Film
+
+FILM = "replay.mp4"  # the name that the hub looks for
+
+
+def write_card(folder: Folder, path: Path) -> tuple[list[Path], str | None]:
+    """The card, and a film of the first evaluation episode beside it; or why there is no film."""
+    config = folder.config()
+    policy = load_policy(folder, Env(config.env))
+    evaluations = read_evaluations(folder.evaluations_file)
+    if not evaluations:
+        raise UsageError(f"{folder.path} holds no evaluation yet: a card needs one")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    film, missing = path.with_name(FILM), None
+    try:
+        _shoot(film, policy)
+    except (UsageError, RunFailure) as error:
+        missing = str(error)
+    text = _text(folder, policy, evaluations, None if missing else film.name)
+    write_whole(path, text.encode())
+    return [path] if missing else [path, film], missing
+
+
+def _shoot(path: Path, policy: Policy) -> None:
+    with Film(path) as film:
+        env = Env(policy.config.env, "rgb_array")
+        play(policy.act, env, episode_seed(policy.config.seed, "eval", 0), lambda: film.add(env.picture(), env.fps))
+
+
+def _text(folder: Folder, policy: Policy, evaluations: dict[int, list[Episode]], film: str | None) -> str:
+    config = policy.config
+    step, episodes = list(evaluations.items())[-1]
+    returns = [episode.total for episode in episodes]
+    reward = f"{np.mean(returns):.2f} +/- {np.std(returns):.2f}"
+    algorithm = algos.find(config.algorithm)
+    command = f"mepg train {config.algorithm} --env {config.env} --steps {config.steps} --seed {config.seed}"
+    standard = describe(algorithm.spec)
+    fields = describe(config.spec)
+    command += "".join(f" --set {name}={text}" for name, text in fields.items() if standard.get(name) != text)
+    unfinished = "" if policy.step == config.steps else f", unfinished: of {config.steps:,}"
+    lines = [
+        "---",
+        *_front_matter(config.algorithm, config.env, reward),
+        "---",
+        "",
+        f"# {config.algorithm} on {config.env}",
+        "",
+        f"Trained with mepg for {policy.step:,} steps{unfinished}. The algorithm: {algorithm.summary}.",
+        "",
+        *([f"![The first episode of an evaluation]({film})", ""] if film else []),
+        "| | |",
+        "| --- | --- |",
+        f"| return after {step:,} steps | {reward} over {len(returns)} episodes without exploration |",
+        f"| best evaluation | {max(np.mean([e.total for e in each]) for each in evaluations.values()):.2f} |",
+        f"| seed | {config.seed} |",
+        f"| observations normalised | {'yes' if config.normalize_obs else 'no'} |",
+        "",
+        "```sh",
+        command + (" --normalize-obs" if config.normalize_obs else ""),
+        "```",
+        "",
+        "## Spec",
+        "",
+        "| field | value |",
+        "| --- | --- |",
+        *(f"| `{name}` | {text} |" for name, text in fields.items()),
+        "",
+        "## Versions",
+        "",
+        "| | |",
+        "| --- | --- |",
+        *(f"| {name} | {text} |" for name, text in folder.versions().items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _front_matter(algorithm: str, env: str, reward: str) -> list[str]:
+    """What JSON calls a string is one in YAML too, whatever is in it."""
+    name, task = json.dumps(algorithm), json.dumps(env)
+    return [
+        "library_name: mepg",
+        "tags:",
+        f"- {task}",
+        "- deep-reinforcement-learning",
+        "- reinforcement-learning",
+        f"- {name}",
+        "model-index:",
+        f"- name: {name}",
+        "  results:",
+        "  - task:",
+        "      type: reinforcement-learning",
+        "      name: reinforcement-learning",
+        "    dataset:",
+        f"      name: {task}",
+        f"      type: {task}",
+        "    metrics:",
+        "    - type: mean_reward",
+        f"      value: {reward}",
+        "      name: mean_reward",
+        "      verified: false",
+    ]

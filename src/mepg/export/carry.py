@@ -1,0 +1,144 @@
+"""From a run to files that act as it does: nothing is written before it has been compared with the run's own policy."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mepg import __version__
+from mepg.errors import RunFailure
+from mepg.export.numpy import to_npz, write_numpy
+from mepg.export.onnx import open_session, to_onnx
+from mepg.export.program import ACTION, OBS, Program, trace
+from mepg.export.standalone import load_policy as load_standalone
+from mepg.export.standalone import run
+from mepg.run.envs import Env, Vector
+from mepg.run.files import write_whole
+from mepg.run.folder import Folder
+from mepg.run.keys import episode_seed
+from mepg.run.policy import Policy, load_policy
+
+TOLERANCE = 1e-5  # of an action in [-1, 1], and of a value by which an actor is chosen
+OBSERVATIONS = 256
+CALLS = 1_000  # for the latency
+
+
+class Source(NamedTuple):
+    """A policy to be exported, and what it does in situations that it meets."""
+
+    policy: Policy
+    env: Env
+    program: Program
+    obs: Vector  # [OBSERVATIONS, S]
+    actions: Vector  # in the environment's own bounds
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What the policy is, for those who find the file without its run."""
+        config = self.policy.config
+        known = {"algorithm": config.algorithm, "env": config.env, "seed": config.seed, "step": self.policy.step}
+        return {name: str(value) for name, value in {**known, "mepg": __version__}.items()}
+
+
+class Exported(NamedTuple):
+    """Files that act as the run does."""
+
+    files: list[Path]
+    difference: float  # the largest, of actions in [-1, 1]
+    undecided: int  # observations for which two actors are worth the same, and rounding decides
+    seconds: float  # for one observation: the median of many calls
+
+
+def open_run(folder: Folder) -> Source:
+    """The policy of the run in `folder`, taken apart."""
+    env = Env(folder.config().env)
+    policy = _in_full_precision(load_policy(folder, env), env)
+    low, high = (bound.astype(np.float32) for bound in (env.spaces.action_space.low, env.spaces.action_space.high))
+
+    def act(state: Any, obs: jax.Array) -> jax.Array:
+        action = env.spaces.centre.astype(np.float32) + env.spaces.half.astype(np.float32) * policy.exploit(state, obs)
+        return jnp.clip(action, low, high)
+
+    obs = _meet(policy, env)
+    actions = env.spaces.scale(np.asarray(policy.exploit(policy.state, obs)))
+    return Source(policy, env, trace(act, policy.state, env.sizes.obs), obs, actions)
+
+
+def export_onnx(source: Source, path: Path) -> Exported:
+    """One file for any runtime of ONNX."""
+    content = to_onnx(source.program, source.env.sizes, source.about)
+    session = open_session(content)
+    checked = _check(source, lambda obs: session.run([ACTION], {OBS: obs})[0])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, content)
+    return checked._replace(files=[path])
+
+
+def export_numpy(source: Source, folder: Path) -> Exported:
+    """Arrays and a short module, for wherever NumPy is."""
+    content = to_npz(source.program)
+    checked = _check(source, load_standalone(io.BytesIO(content)))
+    return checked._replace(files=write_numpy(folder, content))
+
+
+def _in_full_precision(policy: Policy, env: Env) -> Policy:
+    """Mixed precision saves time while learning; rounded on another machine, its sums would differ from ours."""
+    spec = policy.config.spec
+    if getattr(spec, "precision", "full") == "full":
+        return policy
+    agent = replace(policy.config, spec=replace(spec, precision="full")).build(env.sizes)
+    return policy._replace(exploit=jax.jit(agent.exploit))
+
+
+def _meet(policy: Policy, env: Env) -> Vector:
+    """Observations from episodes that the policy plays."""
+    met: list[Vector] = []
+    episode = 0
+    while len(met) < OBSERVATIONS:
+        obs, over = env.reset(episode_seed(0, "eval", episode)), False
+        while not over and len(met) < OBSERVATIONS:
+            met.append(obs)
+            obs, _, _, over, _ = env.step(policy.act(obs))
+        episode += 1
+    return np.stack(met)
+
+
+def _check(source: Source, act: Callable[[Vector], Vector]) -> Exported:
+    """Compare with the run's own actions, one observation alone and the others together."""
+    actions = np.concatenate([act(source.obs[:1]), act(source.obs[1:])])
+    differences = np.abs(actions - source.actions) / source.env.spaces.half
+    undecided = _undecided(source.program, source.obs) & (differences > TOLERANCE).any(axis=1)
+    difference = float(differences[~undecided].max(initial=0))
+    if not difference <= TOLERANCE:
+        raise RunFailure(
+            f"what was exported differs from the run's policy by {difference:.1g}, more than {TOLERANCE:g}: "
+            "nothing was written"
+        )
+    return Exported([], difference, int(undecided.sum()), _latency(lambda: act(source.obs[:1])))
+
+
+def _undecided(program: Program, obs: Vector) -> Any:
+    """Where the two best choices are worth the same, to rounding: either is right. [B]"""
+    values, found = run(program.operations, program.constants, obs), np.zeros(len(obs), bool)
+    for operation in program.operations:
+        if operation.name == "argmax":
+            worth = np.sort(np.moveaxis(values[operation.inputs[0]], operation.attributes["axis"], 0), axis=0)
+            found |= worth[-1] - worth[-2:][0] <= TOLERANCE * np.maximum(1, np.abs(worth[-1]))
+    return found
+
+
+def _latency(call: Callable[[], Any]) -> float:
+    times = []
+    for _ in range(CALLS):
+        began = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - began)
+    return float(np.median(times))

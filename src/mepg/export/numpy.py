@@ -1,0 +1,30 @@
+"""The NumPy form: a program's arrays and operations in policy.npz, and the module that carries them out."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+
+from mepg.export import standalone
+from mepg.export.program import Program
+from mepg.run.files import write_whole
+
+
+def to_npz(program: Program) -> bytes:
+    """A file that `np.load` reads with `allow_pickle=False`."""
+    content = io.BytesIO()
+    operations = np.array(json.dumps(program.operations))
+    np.savez(content, allow_pickle=False, operations=operations, **program.constants)
+    return content.getvalue()
+
+
+def write_numpy(folder: Path, npz: bytes) -> list[Path]:
+    """policy.npz and policy.py."""
+    folder.mkdir(parents=True, exist_ok=True)
+    arrays, module = folder / "policy.npz", folder / "policy.py"
+    write_whole(arrays, npz)
+    write_whole(module, Path(standalone.__file__).read_bytes())
+    return [arrays, module]

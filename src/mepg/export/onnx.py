@@ -1,0 +1,100 @@
+"""The ONNX form: a node for each operation of a program."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mepg.errors import UsageError
+from mepg.export.program import ACTION, OBS, Operation, Program
+
+OPSET, FORMAT = 18, 10  # of 2022 and 2024: every runtime of the last years reads them
+
+
+class _Node(NamedTuple):
+    """How an operation is written: ONNX's name, and which of its attributes are inputs there."""
+
+    kind: str
+    inputs: tuple[str, ...] = ()
+    fixed: dict[str, Any] = {}  # noqa: RUF012
+
+
+_NODES = {
+    "add": _Node("Add"),
+    "subtract": _Node("Sub"),
+    "multiply": _Node("Mul"),
+    "divide": _Node("Div"),
+    "maximum": _Node("Max"),
+    "minimum": _Node("Min"),
+    "tanh": _Node("Tanh"),
+    "sqrt": _Node("Sqrt"),
+    "exp": _Node("Exp"),
+    "log": _Node("Log"),
+    "negative": _Node("Neg"),
+    "less": _Node("Less"),
+    "greater": _Node("Greater"),
+    "where": _Node("Where"),
+    "matmul": _Node("MatMul"),
+    "argmax": _Node("ArgMax", fixed={"keepdims": 0}),
+    "max": _Node("ReduceMax", ("axes",), {"keepdims": 0}),
+    "min": _Node("ReduceMin", ("axes",), {"keepdims": 0}),
+    "sum": _Node("ReduceSum", ("axes",), {"keepdims": 0}),
+    "cast": _Node("Cast"),
+    "reshape": _Node("Reshape", ("shape",)),
+    "expand": _Node("Expand", ("shape",)),
+    "transpose": _Node("Transpose"),
+    "concatenate": _Node("Concat"),
+    "slice": _Node("Slice", ("start", "end", "axis")),
+    "take_along_axis": _Node("GatherElements"),
+}
+
+
+def require_onnx() -> tuple[Any, Any]:
+    """The two packages, or what to type to have them."""
+    try:
+        import onnx
+        import onnxruntime
+    except ImportError as error:
+        raise UsageError(f"--onnx needs {error.name}, which is not installed: pip install 'mepg[onnx]'") from None
+    return onnx, onnxruntime
+
+
+def to_onnx(program: Program, sizes: tuple[int, int], about: dict[str, str]) -> bytes:
+    """The graph from `obs` to `action`, for batches of any size, with `about` as its metadata."""
+    onnx, _ = require_onnx()
+    helper, number = onnx.helper, onnx.TensorProto.FLOAT
+    tensors = dict(program.constants)
+    nodes = [_node(helper, operation, tensors) for operation in program.operations]
+    graph = helper.make_graph(
+        nodes,
+        "policy",
+        inputs=[helper.make_tensor_value_info(OBS, number, ["batch", sizes[0]])],
+        outputs=[helper.make_tensor_value_info(ACTION, number, ["batch", sizes[1]])],
+        initializer=[onnx.numpy_helper.from_array(array, name) for name, array in tensors.items()],
+    )
+    model = helper.make_model(graph, producer_name="mepg", opset_imports=[helper.make_opsetid("", OPSET)])
+    model.ir_version = FORMAT
+    helper.set_model_props(model, about)
+    onnx.checker.check_model(model, full_check=True)
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def _node(helper: Any, operation: Operation, tensors: dict[str, Any]) -> Any:
+    how, attributes = _NODES[operation.name], dict(operation.attributes)
+    inputs = list(operation.inputs)
+    for name in how.inputs:
+        inputs.append(f"{operation.output}.{name}")
+        tensors[inputs[-1]] = np.atleast_1d(np.array(attributes.pop(name), np.int64))
+    if "to" in attributes:
+        attributes["to"] = helper.np_dtype_to_tensor_dtype(np.dtype(attributes["to"]))
+    return helper.make_node(how.kind, inputs, [operation.output], **attributes, **how.fixed)
+
+
+def open_session(content: bytes) -> Any:
+    """Of onnxruntime, on one thread: for one observation more would only wait for each other."""
+    _, onnxruntime = require_onnx()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])

@@ -1,0 +1,44 @@
+"""A policy without the library that trained it. Needs NumPy, and policy.npz beside this file.
+
+from policy import load_policy
+act = load_policy()
+action = act(observation)  # or a batch of them; within the environment's own bounds
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    **{name: getattr(np, name) for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum")},
+    **{name: getattr(np, name) for name in ("tanh", "sqrt", "exp", "log", "negative", "less", "greater")},
+    **{name: getattr(np, name) for name in ("where", "matmul", "argmax", "take_along_axis")},
+    "max": lambda x, axes: x.max(tuple(axes)),
+    "min": lambda x, axes: x.min(tuple(axes)),
+    "sum": lambda x, axes: x.sum(tuple(axes)),
+    "cast": lambda x, to: x.astype(to),
+    "reshape": np.reshape,
+    "transpose": lambda x, perm: x.transpose(perm),
+    "expand": lambda x, shape: np.broadcast_to(x, np.broadcast_shapes(x.shape, shape)),
+    "concatenate": lambda *x, axis: np.concatenate(x, axis),
+    "slice": lambda x, axis, start, end: x.take(range(start, end), axis),
+}
+
+
+def run(operations: Any, constants: dict[str, Any], obs: Any) -> dict[str, Any]:
+    """Every value on the way from observations, [B, S], to actions, [B, A], by its name."""
+    values = {**constants, "obs": np.asarray(obs, np.float32)}
+    for name, inputs, output, attributes in operations:
+        values[output] = OPERATIONS[name](*(values[each] for each in inputs), **attributes)
+    return values
+
+
+def load_policy(path: Any = None) -> Callable[[Any], Any]:
+    """A function from one observation, or a batch, to actions."""
+    with np.load(path or Path(__file__).with_name("policy.npz"), allow_pickle=False) as file:
+        constants = dict(file)
+    operations = json.loads(str(constants.pop("operations")))
+    return lambda obs: run(operations, constants, np.atleast_2d(obs))["action"].reshape(*np.shape(obs)[:-1], -1)

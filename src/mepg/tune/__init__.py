@@ -1,0 +1,1 @@
+"""Looking for good settings: Optuna proposes, runs with several seeds answer."""

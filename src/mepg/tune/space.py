@@ -1,0 +1,93 @@
+"""Where settings are looked for: ranges and choices for fields of a spec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from mepg.core.settings import apply_settings, describe, parse_value
+from mepg.errors import UsageError
+
+# For every field that an algorithm's spec has and that is on there: around the paper's values.
+DEFAULT = {
+    "actor_lr": "1e-4:1e-3:log",
+    "critic_lr": "1e-4:1e-3:log",
+    "lr": "3e-5:1e-3:log",
+    "temperature.lr": "3e-5:1e-3:log",
+    "discount": "0.98,0.99,0.995",
+    "target_rate": "0.001:0.02:log",
+    "dropout.p": "0.01:0.3",
+    "exploration.std": "0.05:0.3",
+    "backup_temperature": "5:50:log",
+}
+
+
+class Range(NamedTuple):
+    """Any number between two, both included."""
+
+    low: float
+    high: float
+    log: bool
+    whole: bool  # only whole numbers
+
+    def setting(self, value: float) -> str:
+        """As `--set` takes it: four digits of it, which is more than matters, and still between the two."""
+        return str(value) if self.whole else str(min(max(float(f"{value:.4g}"), self.low), self.high))
+
+
+class Choice(NamedTuple):
+    """One of several values, as `--set` takes them."""
+
+    values: tuple[str, ...]
+
+    def setting(self, value: str) -> str:
+        """As `--set` takes it."""
+        return value
+
+
+Space = dict[str, Range | Choice]
+
+
+def default_space(spec: Any) -> Space:
+    """What is worth searching for any algorithm, as far as this one has it."""
+    there = {field for field, text in describe(spec).items() if text != "none"}
+    return parse_space(spec, [f"{field}={text}" for field, text in DEFAULT.items() if field in there])
+
+
+def parse_space(spec: Any, texts: Iterable[str]) -> Space:
+    """From `dropout.p=0.01:0.3`, `actor_lr=1e-4:1e-3:log` and `batch_size=64,256`; a UsageError for anything else."""
+    space: Space = {}
+    for text in texts:
+        field, equals, values = (part.strip() for part in text.partition("="))
+        if not equals or not values:
+            raise UsageError(f"--space {text!r}: write field=low:high, field=low:high:log or field=a,b,c")
+        if field in space:
+            raise UsageError(f"--space {field} is there twice")
+        space[field] = _range(spec, field, values) if ":" in values else _choice(spec, field, values)
+    if not space:
+        raise UsageError("there is nothing to search: give a --space")
+    return space
+
+
+def _range(spec: Any, field: str, text: str) -> Range:
+    low, high, *rest = text.split(":")
+    if rest not in ([], ["log"]):
+        raise UsageError(f"--space {field}={text}: after low:high there can only be :log")
+    ends = [parse_value(type(spec), field, end) for end in (low, high)]
+    if not all(type(end) in (int, float) for end in ends):
+        raise UsageError(f"--space {field}={text}: a range is of numbers; write {field}=a,b,c")
+    if not ends[0] < ends[1]:
+        raise UsageError(f"--space {field}={text}: the lower end comes first")
+    if rest and ends[0] <= 0:
+        raise UsageError(f"--space {field}={text}: on a logarithmic scale both ends are above 0")
+    for end in (low, high):
+        apply_settings(spec, [f"{field}={end}"])  # says what is wrong with it, if anything is
+    return Range(ends[0], ends[1], log=bool(rest), whole=all(type(end) is int for end in ends))
+
+
+def _choice(spec: Any, field: str, text: str) -> Choice:
+    # The numbers of one value are joined by x, as in hidden=64x64,256x256: a comma is between two values.
+    values = tuple(value.strip().replace("x", ",") for value in text.split(","))
+    for value in values:
+        apply_settings(spec, [f"{field}={value}"])  # the same
+    return Choice(values)

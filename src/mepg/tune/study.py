@@ -1,0 +1,290 @@
+"""A study: trials that Optuna proposes, each carried out as runs with several seeds.
+
+A trial's score is the mean over its seeds of the mean return of a run's last `LAST` evaluations. While its runs go on,
+the same mean over what there is so far says whether it is worth going on.
+
+    journal.log            Optuna's own record: every proposal, and what came of it
+    trials/0003-seed1/     a run like any other
+    logs/                  what the runs printed
+    best.json              the best settings so far, as `mepg train --config` takes them
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mepg.engine.jobs import Job, Progress
+from mepg.engine.schedule import PATIENCE, POLL, Failure
+from mepg.errors import UsageError
+from mepg.run.checkpoint import Checkpoints
+from mepg.run.config import Config
+from mepg.run.files import write_json
+from mepg.run.folder import Folder, read_evaluations
+from mepg.tune.space import Choice, Range, Space
+
+LAST = 5  # evaluations of a run that its score is the mean of: the end of learning, not a lucky moment
+FIRST_TRIALS = 5  # that are never given up: the others are compared with their median
+LOOK_EVERY = 1.0  # seconds between two looks at what the runs have measured
+NAME = "mepg"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is looked for. The same question goes on with its study; another one needs another folder."""
+
+    algorithm: str
+    env: str
+    space: Space
+    settings: tuple[str, ...]  # the same in every trial
+    seeds: int
+    steps: int
+    eval_every: int
+    eval_episodes: int
+    envs: int = 1
+    normalize_obs: bool = False
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise UsageError(f"seeds must be at least 1, not {self.seeds}")
+        warmup = self.config((), 0).spec.warmup  # and whatever is wrong with the rest
+        if warmup >= self.steps:
+            raise UsageError(
+                f"nothing is learned in {self.steps:,} steps: the warm-up is {warmup:,}; --set warmup=1000"
+            )
+
+    def config(self, settings: Sequence[str], seed: int) -> Config:
+        """One seed's run of a trial with these settings."""
+        return Config.make(
+            self.algorithm,
+            (*self.settings, *settings),
+            env=self.env,
+            seed=seed,
+            steps=self.steps,
+            eval_every=self.eval_every,
+            eval_episodes=self.eval_episodes,
+            envs=self.envs,
+            normalize_obs=self.normalize_obs,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As text, for comparing."""
+        space = {field: _plain(where) for field, where in self.space.items()}
+        return {**vars(self), "space": space, "settings": list(self.settings)}
+
+
+class Trial(NamedTuple):
+    """A proposal that is being carried out."""
+
+    of_optuna: Any
+    settings: list[str]
+    jobs: list[Job]
+
+
+class Outcome(NamedTuple):
+    """What came of a trial."""
+
+    number: int
+    settings: list[str]
+    score: float | None  # None: a run failed
+    given_up: bool
+    reason: str = ""
+
+
+class Study:
+    """Gives the jobs of its trials as there is room for them, watches them, and tells Optuna what came of them."""
+
+    def __init__(self, question: Question, folder: Path, trials: int, say: Callable[[Outcome], None]) -> None:
+        self._optuna = require_optuna()
+        self.question, self.folder = question, folder
+        self._wanted, self._say = trials, say
+        self._study = self._open(folder / "journal.log")
+        self._open_trials: dict[int, Trial] = {}
+        self._looked = 0.0
+
+    def jobs(self) -> Iterator[Job]:
+        """Of trials that an earlier process left, then of new ones, until there are as many as were wanted."""
+        left = [trial for trial in self._study.trials if trial.state == self._optuna.trial.TrialState.RUNNING]
+        for trial in left:
+            for job in self._begin(self._optuna.trial.Trial(self._study, trial._trial_id)):
+                _wait_for(job.folder)
+                yield job
+        while len(self._study.trials) < self._wanted:
+            self.look()  # what is known by now is worth knowing for the next proposal
+            yield from self._begin(self._study.ask())
+
+    def show(self, going_on: dict[Job, Progress], finished: int, failures: Sequence[Failure]) -> None:  # noqa: ARG002
+        """Called several times a second while runs go on."""
+        for failure in failures:
+            for number, trial in list(self._open_trials.items()):
+                if failure.job in trial.jobs:
+                    self._end(number, None, reason=failure.reason)
+        if time.monotonic() - self._looked > LOOK_EVERY:
+            self.look()
+
+    def unwanted(self, job: Job) -> bool:
+        """Whether it belongs to a trial that has ended."""
+        return not any(job in trial.jobs for trial in self._open_trials.values())
+
+    def look(self) -> None:
+        """At what the runs have measured: tell Optuna, and end the trials that are complete or not worth going on."""
+        self._looked = time.monotonic()
+        for number, trial in list(self._open_trials.items()):
+            scores = trial_scores(trial.jobs)
+            told = self._study.trials[number].intermediate_values
+            for step, score in scores.items():
+                if step not in told:
+                    trial.of_optuna.report(score, step)
+            if all(job.finished() for job in trial.jobs):
+                self._end(number, scores[max(scores)])
+            elif scores and trial.of_optuna.should_prune():
+                self._end(number, scores[max(scores)], given_up=True)
+
+    def best(self) -> Outcome | None:
+        """The best trial that came to its end, if any has."""
+        complete = [trial for trial in self._study.trials if trial.state == self._optuna.trial.TrialState.COMPLETE]
+        if not complete:
+            return None
+        trial = max(complete, key=lambda trial: trial.value)
+        return Outcome(trial.number, self._settings(trial.params), trial.value, given_up=False)
+
+    def counts(self) -> dict[str, int]:
+        """Trials by what came of them."""
+        states = [trial.state.name for trial in self._study.trials]
+        names = {"complete": "COMPLETE", "given_up": "PRUNED", "failed": "FAIL", "unfinished": "RUNNING"}
+        return {name: states.count(state) for name, state in names.items()}
+
+    def _begin(self, of_optuna: Any) -> Iterator[Job]:
+        settings = self._settings({field: _propose(of_optuna, field, at) for field, at in self.question.space.items()})
+        number, trials = of_optuna.number, self.folder / "trials"
+        seeds = range(self.question.seeds)
+        self._open_trials[number] = Trial(of_optuna, settings, [])
+        try:
+            jobs = [Job(self.question.config(settings, seed), trials / f"{number:04d}-seed{seed}") for seed in seeds]
+            missing = [job for job in jobs if not job.finished()]
+        except UsageError as error:  # settings that do not go together, or something else that lies there
+            self._end(number, None, reason=str(error))
+            return
+        self._open_trials[number] = Trial(of_optuna, settings, jobs)
+        yield from missing
+
+    def _settings(self, params: dict[str, Any]) -> list[str]:
+        return [f"{field}={where.setting(params[field])}" for field, where in self.question.space.items()]
+
+    def _end(self, number: int, score: float | None, *, given_up: bool = False, reason: str = "") -> None:
+        trial, state = self._open_trials.pop(number), self._optuna.trial.TrialState
+        if score is None:
+            self._study.tell(trial.of_optuna, state=state.FAIL)
+        elif given_up:
+            self._study.tell(trial.of_optuna, state=state.PRUNED)
+            for job in trial.jobs:
+                Checkpoints(job.folder).drop_replay()  # it will not go on, and this is nearly all of its size
+        else:
+            self._study.tell(trial.of_optuna, score)
+            self._write_best()
+        self._say(Outcome(number, trial.settings, score, given_up, reason))
+
+    def _write_best(self) -> None:
+        best, question = self.best(), self.question
+        assert best is not None
+        about = {"trial": best.number, "score": best.score, "seeds": question.seeds, **self.counts()}
+        shared = ("algorithm", "env", "steps", "eval_every", "eval_episodes", "envs", "normalize_obs")
+        settings = [*question.settings, *best.settings]
+        content = {name: getattr(question, name) for name in shared} | {"set": settings, "about": about}
+        write_json(self.folder / "best.json", content)
+
+    def _open(self, journal: Path) -> Any:
+        """The study in the journal, or a new one; a UsageError if it is about something else."""
+        optuna = self._optuna
+        _mend(journal)
+        try:
+            backend = optuna.storages.journal.JournalFileBackend(str(journal), lock_obj=_NoLock())
+            storage = optuna.storages.JournalStorage(backend)
+            studies = {study.study_name: study for study in optuna.get_all_study_summaries(storage)}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UsageError(f"{journal} is not a journal of Optuna, or it is damaged: {error}") from None
+        if studies and NAME not in studies:
+            raise UsageError(f"{journal} holds another study, {next(iter(studies))!r}; choose another --out")
+        ours, asked = self.question.to_json(), studies[NAME].user_attrs.get("question") if studies else None
+        if asked is not None and asked != ours:
+            name = next(name for name in ours if asked.get(name) != ours[name])
+            raise UsageError(
+                f"{journal} holds another study ({name}: {asked.get(name)} there, {ours[name]} here); "
+                "choose another --out"
+            )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            # Every sitting draws numbers of its own: with one seed, a second would propose what the first did.
+            seed = studies[NAME].n_trials if studies else 0
+            sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+        pruner = optuna.pruners.MedianPruner(n_startup_trials=FIRST_TRIALS, n_warmup_steps=self.question.steps // 4)
+        how = {"study_name": NAME, "storage": storage, "sampler": sampler, "pruner": pruner}
+        study = optuna.load_study(**how) if studies else optuna.create_study(direction="maximize", **how)
+        if asked is None:
+            study.set_user_attr("question", ours)
+        return study
+
+
+def trial_scores(jobs: Sequence[Job]) -> dict[int, float]:
+    """The trial's score after each evaluation that all of its runs have reached."""
+    runs = []
+    for job in jobs:
+        path = Folder(job.folder).evaluations_file
+        evaluations = read_evaluations(path) if path.exists() else {}
+        runs.append({step: np.mean([episode.total for episode in each]) for step, each in evaluations.items()})
+    steps = [step for step in runs[0] if all(step in run for run in runs)]
+    return {
+        step: float(np.mean([np.mean([run[s] for s in steps[max(0, i + 1 - LAST) : i + 1]]) for run in runs]))
+        for i, step in enumerate(steps)
+    }
+
+
+def require_optuna() -> Any:
+    """The package, quiet, or what to type to have it."""
+    try:
+        import optuna
+    except ImportError:
+        raise UsageError("mepg tune needs Optuna, which is not installed: pip install 'mepg[tune]'") from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna
+
+
+def _propose(trial: Any, field: str, where: Range | Choice) -> Any:
+    """The trial's value of a field; the same one again if it has been asked before."""
+    if isinstance(where, Choice):
+        return trial.suggest_categorical(field, where.values)
+    suggest = trial.suggest_int if where.whole else trial.suggest_float
+    return suggest(field, where.low, where.high, log=where.log)
+
+
+def _wait_for(folder: Path) -> None:
+    """If the process before this one was killed, its runs may still be saving."""
+    deadline = time.monotonic() + PATIENCE
+    while Folder(folder).in_use() and time.monotonic() < deadline:
+        time.sleep(POLL)
+
+
+def _plain(where: Range | Choice) -> list[Any]:
+    return list(where.values) if isinstance(where, Choice) else list(where)
+
+
+class _NoLock:
+    """The whole folder is locked already, and Optuna's own lock would outlive a process that is killed."""
+
+    def acquire(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        pass
+
+
+def _mend(journal: Path) -> None:
+    """Take away a last line that a process died over: what is added behind half a line would be lost with it."""
+    if journal.exists() and (content := journal.read_bytes()) and not content.endswith(b"\n"):
+        journal.write_bytes(content[: content.rfind(b"\n") + 1])

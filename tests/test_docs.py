@@ -1,0 +1,116 @@
+"""Every command and every piece of Python in what people read first is carried out, as it stands or shortened."""
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = ["README.md", "docs/tutorial.md", "docs/export.md", "docs/tune.md"]
+
+BRIEFLY = "--steps 200 --set warmup=100 --eval-every 100 --eval-episodes 2"
+
+# What would take minutes or hours, and what is run in its place.
+SHORTER = {
+    "--env HopperBulletEnv-v0 --out runs/hopper": f"--env HopperBulletEnv-v0 --out runs/hopper {BRIEFLY}",
+    "--trials 20 --seeds 2 --steps 10000 --set warmup=1000": f"--trials 2 --seeds 1 {BRIEFLY}",
+    "--steps 10000 --set warmup=1000": BRIEFLY,
+    "--steps 8000 --set warmup=1000 --eval-every 1000": BRIEFLY,
+    "--steps 3000 --set warmup=1000 --eval-every 1000": BRIEFLY,
+    "--episodes 20": "--episodes 2",
+    "table1 --plan smoke": "table1 --plan smoke --only me-ddpg --envs HopperBulletEnv-v0 --seeds 0",
+    "table1 --plan desk --dry-run": "table1 --plan desk --dry-run --only me-ddpg --envs HopperBulletEnv-v0",
+    "learn(100_000, progress_bar=True)": "learn(100, progress_bar=True)",
+    "learn(500)": "learn(50)",
+}
+
+# What is not run here, and why that is no loss.
+LEFT_OUT = {
+    "make train": "what it trains is in README.md's own curve; CI's `make test` uses the environment that it makes",
+    "make test": "this",
+    "python3.11 -m venv": "whoever runs this has an environment",
+    ". .venv/bin/activate": "the same",
+    "pip install": "the same; tests/test_environments.py and others show what is said when an extra is missing",
+    "mepg bench": "tests/bench",
+}
+
+
+class Block(NamedTuple):
+    language: str
+    text: str
+
+
+def blocks(page):
+    """The fenced blocks of a page that are sh or python, in order."""
+    found = re.findall(r"^( *)```(sh|python)\n(.*?)^\1```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    return [Block(language, textwrap.dedent(text)) for _, language, text in found]
+
+
+def shortened(text):
+    for long, short in SHORTER.items():
+        text = text.replace(long, short)
+    return text
+
+
+def commands(block):
+    lines = [line.partition(" #")[0].strip() for line in shortened(block.text).splitlines()]
+    return [line for line in lines if line and not any(line.startswith(start) for start in LEFT_OUT)]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_does_what_it_says(page, tmp_path):
+    """From top to bottom, in one folder, as a reader would."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("optuna")
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for block in blocks(page):
+        scripts = [["bash", "-c", line] for line in commands(block)]
+        if block.language == "python":
+            scripts = [[sys.executable, "-c", shortened(block.text)]]
+        for script in scripts:
+            done = subprocess.run(script, cwd=tmp_path, env=environment, capture_output=True, text=True)
+            assert done.returncode == 0, (script[-1], done.stdout, done.stderr)
+            assert "Traceback" not in done.stderr
+
+
+def test_every_shortcut_is_of_something_that_is_there():
+    text = "\n".join(block.text for page in PAGES for block in blocks(page))
+    for long in [*SHORTER, *LEFT_OUT]:
+        assert long in text, f"{long!r} is in none of {', '.join(PAGES)}"
+
+
+def test_links_between_pages_and_to_files_lead_somewhere():
+    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
+        for link in re.findall(r"\]\(([^)#\s]+)", path.read_text()):
+            assert "://" in link or (path.parent / link).exists(), f"{path.relative_to(ROOT)}: {link}"
+
+
+def test_every_algorithm_has_a_page_and_every_page_is_in_the_site():
+    from mepg.algos import algorithms
+
+    index = (ROOT / "docs" / "algorithms" / "index.md").read_text()
+    for name, algorithm in algorithms().items():
+        suffix = name.removeprefix(algorithm.parent or "")  # me-sac+cdq is there as +cdq
+        assert f"`{name}`" in index or f"`{suffix}`" in index, name
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    for path in (ROOT / "docs").rglob("*.md"):
+        assert path.relative_to(ROOT / "docs").as_posix() in navigation
+
+
+def test_the_site_builds_without_a_warning(tmp_path):
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("mkdocstrings")
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    argv = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    page = (tmp_path / "site" / "algorithms" / "mepg.html").read_text()
+    assert "the probability that a unit is dropped" in page, "the table of fields comes from the code"
+    assert "critic_gradient" in (tmp_path / "site" / "api.html").read_text()
+    outside = re.findall(r'(?:src|href)="(https?://[^"]+)"', page)
+    assert all("squidfunk.github.io" in link for link in outside), "nothing is loaded from elsewhere"

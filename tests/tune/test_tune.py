@@ -1,0 +1,323 @@
+"""Looking for settings: what is asked, what is kept, and what a kill cannot take away."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mepg.algos import algorithms
+from mepg.cli import main
+from mepg.engine.schedule import carry_out
+from mepg.errors import UsageError
+from mepg.run.evaluate import Episode
+from mepg.run.files import write_json
+from mepg.run.folder import Folder, write_evaluations
+from mepg.tune import space, study
+from mepg.tune.space import Choice, Range, default_space, parse_space
+from mepg.tune.study import Question, Study, trial_scores
+from tests.run import stubs  # noqa: F401
+from tests.test_environments import run_mepg
+
+ROOT = Path(__file__).parent.parent.parent
+ME_SAC = algorithms()["me-sac"].spec
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+# The space
+
+
+def test_a_space_of_the_users_own():
+    texts = [
+        "dropout.p=0:0.3",
+        "actor_lr=1e-4:1e-3:log",
+        "batch_size=64:256",
+        "hidden=64x64,256",
+        "layer_norm=true,false",
+    ]
+    assert parse_space(ME_SAC, texts) == {
+        "dropout.p": Range(0.0, 0.3, log=False, whole=False),
+        "actor_lr": Range(1e-4, 1e-3, log=True, whole=False),
+        "batch_size": Range(64, 256, log=False, whole=True),
+        "hidden": Choice(("64,64", "256")),
+        "layer_norm": Choice(("true", "false")),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("droput.p=0.1:0.2", "unknown field 'droput.p'; did you mean 'dropout.p'?"),
+        ("dropout.p", "write field=low:high"),
+        ("dropout.p=0.1:1.2", r"dropout.p must be in \[0, 1\)"),
+        ("dropout.p=0.1:none:log", "dropout.p must be a number"),
+        ("dropout.p=0.3:0.1", "the lower end comes first"),
+        ("dropout.p=0:0.1:log", "both ends are above 0"),
+        ("dropout.p=0.1:0.2:lin", "there can only be :log"),
+        ("init=uniform:orthogonal", "a range is of numbers"),
+        ("init=uniform,orthogonl", "init must be one of uniform, orthogonal"),
+    ],
+)
+def test_a_space_that_is_none(text, says):
+    with pytest.raises(UsageError, match=says):
+        parse_space(ME_SAC, [text])
+
+
+@pytest.mark.parametrize("name", algorithms())
+def test_every_algorithm_has_a_space_around_its_own_values(name):
+    found = default_space(algorithms()[name].spec)
+    assert "discount" in found
+    assert ("dropout.p" in found) == (getattr(algorithms()[name].spec, "dropout", None) is not None)
+    assert found.keys() <= space.DEFAULT.keys()
+
+
+def test_four_digits_are_enough_and_stay_inside():
+    assert Range(0.9, 0.9999, log=False, whole=False).setting(0.99989999) == "0.9999"
+    assert Range(1e-4, 1e-3, log=True, whole=False).setting(0.00031234567) == "0.0003123"
+    assert Range(1, 9, log=False, whole=True).setting(3) == "3"
+
+
+# The study, with runs that are not carried out
+
+
+class Quick:
+    """An engine whose runs only write what they measure: an evaluation at every look."""
+
+    def __init__(self, returns, fail=lambda config: False):
+        self.returns, self.fail, self.launched = returns, fail, []
+
+    def capacity(self):
+        return 2
+
+    def launch(self, job, log):
+        self.launched.append(job)
+        job.folder.mkdir(parents=True, exist_ok=True)
+        write_json(job.folder / "run.json", {"format": 1, "config": job.config.to_json(), "versions": {}})
+        return QuickRun(self, job)
+
+
+class QuickRun:
+    def __init__(self, engine, job):
+        self.engine, self.job, self.stopped, self.seen = engine, job, False, {}
+
+    def poll(self):
+        if self.stopped:
+            return 143
+        if self.engine.fail(self.job.config):
+            return 1
+        step = 100 * (len(self.seen) + 1)
+        self.seen[step] = [Episode(self.engine.returns(self.job.config, step), 10)]
+        write_evaluations(Folder(self.job.folder).evaluations_file, self.seen)
+        if step < self.job.config.steps:
+            return None
+        write_json(self.job.folder / "result.json", {"final_return": 0.0})
+        return 0
+
+    def stop(self):
+        self.stopped = True
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    monkeypatch.setattr(study, "LOOK_EVERY", -1.0)
+    monkeypatch.setattr("mepg.engine.schedule.POLL", 0.0)
+
+
+def question(**changes):
+    rest = {"seeds": 2, "steps": 800, "eval_every": 100, "eval_episodes": 1, "settings": ("warmup=10",)}
+    space = parse_space(ME_SAC, ["dropout.p=0.01:0.5"])
+    return Question(**{"algorithm": "me-sac", "env": "Pendulum-v1", "space": space, **rest, **changes})
+
+
+def tune(folder, engine, trials, **changes):
+    folder.mkdir(exist_ok=True)
+    outcomes = []
+    asked = Study(question(**changes), folder, trials, outcomes.append)
+    carry_out(asked.jobs(), engine, folder / "logs", asked, lambda: False, asked.unwanted)
+    asked.look()
+    return asked, outcomes
+
+
+def rising_to(config, step):
+    """The more is dropped, the lower it ends; seeds differ by 2."""
+    return 100 * (1 - config.spec.dropout.p) * step / config.steps + 2 * config.seed
+
+
+def test_a_study_finds_the_better_end_and_gives_up_the_worse(tmp_path, at_once):
+    pytest.importorskip("optuna")
+    engine = Quick(rising_to)
+    asked, outcomes = tune(tmp_path / "a", engine, 25)
+    counts = asked.counts()
+    assert counts["complete"] + counts["given_up"] == 25
+    assert counts["given_up"] >= 3
+    best = asked.best()
+    (p,) = [float(setting.partition("=")[2]) for setting in best.settings]
+    assert p < 0.05
+    # The mean over seeds 0 and 1 of the last five of eight evaluations.
+    assert best.score == pytest.approx(100 * (1 - p) * (4 + 5 + 6 + 7 + 8) / 40 + 1)
+    given_up = [outcome for outcome in outcomes if outcome.given_up]
+    assert all(float(outcome.settings[0].partition("=")[2]) > p for outcome in given_up)
+    content = json.loads((tmp_path / "a" / "best.json").read_text())
+    assert content["set"] == ["warmup=10", *best.settings]
+    assert content["about"]["score"] == best.score
+    launched = len(engine.launched)
+    again, _ = tune(tmp_path / "a", engine, 25)  # the same question: nothing is left to do
+    assert len(engine.launched) == launched
+    more, _ = tune(tmp_path / "a", engine, 27)
+    assert len(engine.launched) == launched + 4
+    assert (again.best().number, sum(more.counts().values())) == (best.number, 27)
+
+
+def test_a_trial_whose_run_fails_is_no_result_and_stops_no_other(tmp_path, at_once):
+    pytest.importorskip("optuna")
+    engine = Quick(rising_to, fail=lambda config: config.spec.dropout.p > 0.25)
+    (tmp_path / "a" / "logs").mkdir(parents=True)
+    asked, outcomes = tune(tmp_path / "a", engine, 8)
+    failed = [outcome for outcome in outcomes if outcome.score is None]
+    assert failed
+    assert all(outcome.reason == "it ended with status 1" for outcome in failed)
+    assert asked.counts()["failed"] == len(failed)
+    assert asked.best().score is not None
+
+
+def test_settings_that_do_not_go_together_fail_by_themselves(tmp_path, at_once):
+    pytest.importorskip("optuna")
+    spaces = parse_space(algorithms()["redq"].spec, ["critics=2:10", "subset=2:10"])
+    asked, outcomes = tune(tmp_path / "a", Quick(lambda config, step: 1.0), 8, algorithm="redq", space=spaces)
+    assert any("subset must be in" in outcome.reason for outcome in outcomes)
+    assert asked.best() is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"seeds": 3}, "holds another study (seeds: 2 there, 3 here); choose another --out"),
+        ({"env": "Other-v0"}, "env: Pendulum-v1 there, Other-v0 here"),
+        ({"space": {"discount": Choice(("0.9", "0.99"))}}, "holds another study (space"),
+    ],
+)
+def test_a_journal_of_another_study_is_refused(tmp_path, at_once, changes, says):
+    pytest.importorskip("optuna")
+    tune(tmp_path / "a", Quick(rising_to), 1)
+    before = (tmp_path / "a" / "journal.log").read_bytes()
+    with pytest.raises(UsageError) as error:
+        tune(tmp_path / "a", Quick(rising_to), 2, **changes)
+    assert says in str(error.value)
+    assert (tmp_path / "a" / "journal.log").read_bytes() == before
+
+
+def test_a_journal_that_someone_else_wrote(tmp_path):
+    optuna = pytest.importorskip("optuna")
+    (tmp_path / "a").mkdir()
+    journal = tmp_path / "a" / "journal.log"
+    backend = optuna.storages.journal.JournalFileBackend(str(journal))
+    optuna.create_study(study_name="thesis", storage=optuna.storages.JournalStorage(backend))
+    with pytest.raises(UsageError, match="holds another study, 'thesis'"):
+        tune(tmp_path / "a", Quick(rising_to), 1)
+    journal.write_text("my diary\nmy dear diary\n")
+    with pytest.raises(UsageError, match="is not a journal of Optuna, or it is damaged"):
+        tune(tmp_path / "a", Quick(rising_to), 1)
+
+
+def test_half_a_line_at_the_end_of_a_journal_costs_nothing(tmp_path, at_once):
+    pytest.importorskip("optuna")
+    tune(tmp_path / "a", Quick(rising_to), 2)
+    with (tmp_path / "a" / "journal.log").open("ab") as journal:
+        journal.write(b'{"op_code": 4, "worker')
+    asked, _ = tune(tmp_path / "a", Quick(rising_to), 3)
+    asked, _ = tune(tmp_path / "a", Quick(rising_to), 4)
+    assert asked.counts()["complete"] == 4
+
+
+def test_scores_count_only_what_all_runs_have_reached(tmp_path):
+    from mepg.engine.jobs import Job
+
+    jobs = [Job(None, tmp_path / name) for name in "ab"]
+    for job, count in zip(jobs, (7, 6), strict=True):
+        job.folder.mkdir()
+        write_evaluations(
+            Folder(job.folder).evaluations_file,
+            {step: [Episode(step, 1), Episode(step + 2, 1)] for step in range(count)},
+        )
+    assert trial_scores(jobs) == {0: 1.0, 1: 1.5, 2: 2.0, 3: 2.5, 4: 3.0, 5: 4.0}
+    assert trial_scores([*jobs, Job(None, tmp_path / "c")]) == {}
+
+
+# From the command line
+
+SMALL = [
+    "--set",
+    "hidden=8",
+    "--set",
+    "batch_size=8",
+    "--set",
+    "warmup=20",
+    "--eval-episodes",
+    "1",
+    "--eval-every",
+    "100",
+]
+
+
+def test_bad_input_is_one_line(capsys, tmp_path):
+    pytest.importorskip("optuna")
+    for argv, says in (
+        (["me-sac", "--env", "Pendulum-v1", "--space", "droput.p=0:1"], "did you mean 'dropout.p'?"),
+        (["me-sax", "--env", "Pendulum-v1"], "did you mean 'me-sac'?"),
+        (["me-sac", "--env", "Nowhere-v0"], "unknown environment"),
+        (["me-sac", "--env", "Pendulum-v1", "--steps", "1000"], "the warm-up is 25,000; --set warmup=1000"),
+        (["me-sac", "--env", "Pendulum-v1", "--trials", "0"], "trials must be at least 1"),
+        (["me-sac", "--env", "Pendulum-v1", "--seeds", "0"], "seeds must be at least 1"),
+        (["me-sac", "--env", "Pendulum-v1", "--workers", "1000"], "workers must be in"),
+    ):
+        assert main(["tune", *argv]) == 2
+        err = capsys.readouterr().err
+        assert says in err
+        assert err.count("\n") == 1
+    assert os.listdir(tmp_path) == []
+
+
+def test_without_the_extra_it_says_what_to_install(tmp_path):
+    done = run_mepg("tune", "me-sac", "--env", "Pendulum-v1", cwd=tmp_path, hide=["optuna"])
+    assert done.returncode == 2
+    assert done.stderr == "mepg: mepg tune needs Optuna, which is not installed: pip install 'mepg[tune]'\n"
+
+
+def test_killed_in_the_middle_the_same_command_goes_on(tmp_path):
+    """A real process, killed without warning while its second trial's runs are under way."""
+    pytest.importorskip("optuna")
+    argv = [sys.executable, "-m", "mepg", "tune", "me-ddpg", "--env", "Pendulum-v1", "--trials", "3", "--seeds", "2"]
+    argv += ["--steps", "600", "--space", "dropout.p=0.01:0.3", "--out", "study", *SMALL, "--json"]
+    trials = tmp_path / "study" / "trials"
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not list((trials / "0001-seed0" / "checkpoints").glob("*.json")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    second = subprocess.run(argv, capture_output=True, text=True)
+    assert second.returncode == 2
+    assert "in use" in second.stderr
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    proposed = {path.name: json.loads((path / "run.json").read_text())["config"] for path in trials.iterdir()}
+    results = {path: path.stat().st_mtime_ns for path in trials.rglob("result.json")}
+    assert len(results) >= 2
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert (data["complete"], data["failed"]) == (3, 0)
+    assert {path: path.stat().st_mtime_ns for path in results} == results, "what was finished is not run again"
+    assert {name: json.loads((trials / name / "run.json").read_text())["config"] for name in proposed} == proposed
+    assert sorted(path.name for path in trials.iterdir()) == [f"000{i}-seed{j}" for i in range(3) for j in range(2)]
+    # And what it found is what train takes.
+    assert main(["train", "--config", data["best"]["file"], "--seed", "9", "--out", "found", "--steps", "200"]) == 0
+    config = json.loads((tmp_path / "found" / "run.json").read_text())["config"]
+    (setting,) = data["best"]["set"]
+    assert config["spec"]["dropout"]["p"] == float(setting.partition("=")[2])
