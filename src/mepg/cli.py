@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     command: Callable[[argparse.Namespace], int] = arguments.command
     try:
         if getattr(arguments, "config", None):
-            arguments.parser.set_defaults(**_read_settings(arguments.config, arguments.parser))
+            arguments.parser.set_defaults(**_read_settings(arguments.config, arguments.parser, arguments.env))
             arguments = parser.parse_args(argv)  # once more: what the command line says wins
         return command(arguments)
     except UsageError as error:
@@ -129,6 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
     evaluate.add_argument("--episodes", type=_count, default=10, metavar="N", help="how many episodes (10)")
     evaluate.add_argument("--seed", type=_count, default=0, metavar="S", help="which episodes (0)")
+    _add_env(evaluate)
     evaluate.add_argument("--video", type=_folder, metavar="FILE", help="film the first episode: .mp4 or .gif")
     evaluate.add_argument("--render", action="store_true", help="watch in a window")
 
@@ -138,6 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     inspect.add_argument("--episodes", type=_count, default=10, metavar="N", help="how many episodes of each (10)")
     inspect.add_argument("--seed", type=_count, default=0, metavar="S", help="which episodes (0)")
+    _add_env(inspect)
     inspect.add_argument(
         "--out", type=_folder, default=Path("inspect.png"), metavar="FILE", help="for several runs: .png (inspect.png)"
     )
@@ -180,6 +182,7 @@ def _parser() -> argparse.ArgumentParser:
 
     export = add("export", _export, "a run's policy for other programs, checked against it, and a card about it")
     export.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
+    _add_env(export)
     export.add_argument("--onnx", type=_folder, metavar="FILE", help="an ONNX graph: policy.onnx")
     export.add_argument("--numpy", type=_folder, metavar="DIR", help="policy.npz, and policy.py that needs only NumPy")
     export.add_argument(
@@ -218,15 +221,19 @@ def _add_set(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_env(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--env", metavar="ID", help="the run's environment, if its id is module:id and you trust it")
+
+
 def _add_engine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", choices=("local", "ray"), default="local", help="these cores, or a Ray cluster")
     parser.add_argument("--address", metavar="ADDRESS", help="of the Ray cluster (one is started if none is given)")
     parser.add_argument("--workers", type=_count, metavar="N", help="runs at once on these cores (one for each)")
 
 
-def _read_settings(path: Path, parser: argparse.ArgumentParser) -> dict[str, Any]:
+def _read_settings(path: Path, parser: argparse.ArgumentParser, said_env: str | None) -> dict[str, Any]:
     """A JSON file with the names of train's own flags, as the parser's defaults; `about` is for people."""
-    from mepg.run.files import Damaged, read_json
+    from mepg.run.files import Damaged, read_json, trusted
 
     try:
         data = read_json(path)
@@ -240,6 +247,8 @@ def _read_settings(path: Path, parser: argparse.ArgumentParser) -> dict[str, Any
         raise unknown(f"setting in {path.name}", name, known)
     if not isinstance(data.get("set", []), list):
         raise UsageError(f'--config: set must be a list, such as ["dropout.p=0.3"], not {data["set"]!r}')
+    if said_env is None and "env" in data:
+        trusted(str(data["env"]), None, path)
     # As text, which the parser then reads: whatever the command line refuses, a file cannot bring in either.
     plain = (bool, list)
     return {name: data[name] if isinstance(data[name], plain) else str(data[name]) for name in data.keys() & known}
@@ -280,7 +289,6 @@ def _train_or_resume(arguments: argparse.Namespace) -> int:
     from mepg.display import Display
     from mepg.report.curves import draw_learning_curve
     from mepg.run.config import Config
-    from mepg.run.folder import read_evaluations
     from mepg.run.session import Session
 
     config = Config.make(
@@ -310,7 +318,7 @@ def _train_or_resume(arguments: argparse.Namespace) -> int:
             return _say_stopped(arguments, session, path)
         if not session.folder.curve_file.exists():
             title = f"{config.algorithm} on {config.env}, seed {config.seed}"
-            draw_learning_curve(session.folder.curve_file, title, read_evaluations(session.folder.evaluations_file))
+            draw_learning_curve(session.folder.curve_file, title, session.folder.evaluations(config))
     _say(arguments, {"run": str(path), "finished": True, **session.result}, _ending(path, session, already_finished))
     return 0
 
@@ -379,7 +387,7 @@ def _eval(arguments: argparse.Namespace) -> int:
         raise UsageError("there is no screen to open a window on ($DISPLAY is not set): --video out.mp4 films instead")
     folder = Folder(arguments.run)
     film = contextlib.nullcontext() if arguments.video is None else Film(arguments.video)
-    env = Env(folder.config().env, "human" if arguments.render else "rgb_array" if arguments.video else None)
+    env = Env(folder.env(arguments.env), "human" if arguments.render else "rgb_array" if arguments.video else None)
     policy = load_policy(folder, env)
     if not arguments.json:
         print(_whose(policy))
@@ -425,9 +433,9 @@ def _inspect(arguments: argparse.Namespace) -> int:
     folders = [Folder(path) for path in arguments.runs]
     found, written = [], []
     for folder in folders:
-        folder.config()  # what is no run is said before anything is played
+        folder.env(arguments.env)  # what is no run is said before anything is played
     for folder in folders:
-        found.append(inspect_run(folder, arguments.episodes, arguments.seed))
+        found.append(inspect_run(folder, arguments.episodes, arguments.seed, arguments.env))
         try:
             write_inspection(folder, found[-1])
             write_whole(folder.inspection_picture, draw_inspections(found[-1:]))
@@ -742,7 +750,7 @@ def _export(arguments: argparse.Namespace) -> int:
     data: dict[str, Any] = {"run": str(arguments.run)}
     lines = []
     if arguments.onnx or arguments.numpy:
-        source = open_run(folder)
+        source = open_run(folder, arguments.env)
         data |= source.about
         lines.append(_whose(source.policy))
         if getattr(source.policy.config.spec, "precision", "full") != "full":
@@ -763,7 +771,7 @@ def _export(arguments: argparse.Namespace) -> int:
             )
     if arguments.card:
         path = folder.path / "README.md" if arguments.card == Path() else arguments.card
-        files, no_film = write_card(folder, path)
+        files, no_film = write_card(folder, path, arguments.env)
         data["card"] = [str(file) for file in files]
         lines.append(f"  {' and '.join(data['card'])}" + (f"; no film: {no_film}" if no_film else ""))
     _say(arguments, data, "\n".join(lines))

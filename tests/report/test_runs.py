@@ -2,20 +2,16 @@
 
 import json
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from mepg.errors import UsageError
 from mepg.report.runs import collect, read_run
-from mepg.run.files import write_json
-from mepg.run.folder import Folder, read_evaluations
+from mepg.run.folder import Folder
 
-from .by_hand import make, write_run
-
-
-def alter(path, **changes):
-    write_json(path, {**json.loads(path.read_text()), **changes})
+from .by_hand import alter, make, write_arrays, write_run
 
 
 def only_reason(path):
@@ -39,9 +35,7 @@ def test_a_finished_run(tmp_path):
 
 def test_a_result_without_evaluation_time(tmp_path):
     folder = write_run(tmp_path / "run", make(), seconds=90.0)
-    result = json.loads((folder / "result.json").read_text())
-    del result["eval_seconds"]
-    write_json(folder / "result.json", result)
+    alter(folder / "result.json", eval_seconds=...)
     assert read_run(folder).train_seconds == 90.0
 
 
@@ -84,10 +78,7 @@ def test_the_same_run_twice_counts_once(tmp_path):
 
 def test_another_number_of_threads_is_another_run(tmp_path):
     write_run(tmp_path / "a", make())
-    folder = write_run(tmp_path / "b", make())
-    data = json.loads((folder / "run.json").read_text())
-    data["config"]["threads"] = 2
-    write_json(folder / "run.json", data)
+    write_run(tmp_path / "b", replace(make(), threads=2))
     assert len(collect([tmp_path])[0]) == 2
 
 
@@ -132,7 +123,6 @@ def test_a_config_that_means_nothing_or_something_else(tmp_path, change):
     assert only_reason(tmp_path)
 
 
-# np.load leaves a file that is no archive to the garbage collector to close.
 def test_evaluations_that_are_cut_short(tmp_path):
     folder = write_run(tmp_path / "run", make())
     content = (folder / "evaluations.npz").read_bytes()
@@ -143,7 +133,7 @@ def test_evaluations_that_are_cut_short(tmp_path):
 def test_evaluations_that_would_run_code(tmp_path):
     folder = write_run(tmp_path / "run", make())
     code = np.array([os.system], dtype=object)
-    np.savez(folder / "evaluations.npz", timesteps=code, results=code, ep_lengths=code)
+    write_arrays(folder, timesteps=code, results=code, ep_lengths=code)
     assert "cannot be read" in only_reason(tmp_path)
 
 
@@ -156,10 +146,6 @@ def test_a_finished_run_that_lost_a_file(tmp_path, name):
         assert not runs[0].finished
     else:
         assert "without its evaluations.npz" in problems[0].reason
-
-
-def write_arrays(folder, steps, returns):
-    np.savez(folder / "evaluations.npz", timesteps=steps, results=returns, ep_lengths=np.ones_like(returns))
 
 
 @pytest.mark.parametrize(
@@ -176,10 +162,7 @@ def write_arrays(folder, steps, returns):
 )
 def test_evaluations_that_are_not_the_runs(tmp_path, steps, returns, reason):
     folder = write_run(tmp_path / "run", make())
-    if returns.dtype.kind == "f":
-        write_arrays(folder, steps, returns)
-    else:
-        np.savez(folder / "evaluations.npz", timesteps=steps, results=returns, ep_lengths=np.ones((4, 2)))
+    write_arrays(folder, timesteps=steps, results=returns, ep_lengths=np.ones(returns.shape))
     with pytest.raises(UsageError, match=reason):
         read_run(folder)
 
@@ -204,4 +187,4 @@ def test_reading_changes_nothing(tmp_path):
     before = {path: path.read_bytes() for path in folder.iterdir()}
     collect([tmp_path])
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
-    assert len(read_evaluations(folder / "evaluations.npz")) == 4
+    assert len(Folder(folder).evaluations(make())) == 4

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from mepg.errors import RunFailure, UsageError
-from mepg.run.checkpoint import Checkpoints, Spent
+from mepg.run.checkpoint import Checkpoints, Saved, Spent
 from mepg.run.files import Damaged
 from mepg.run.folder import Folder
 from mepg.run.replay import Replay
 from tests.conftest import leaves_equal
 from tests.run.stubs import SIZES, make_loop
+
+RUN, SPENT = "f" * 64, Spent(1.5, 0.5)
 
 
 def go(loop, upto):
@@ -25,24 +27,24 @@ def go(loop, upto):
 def saved(tmp_path):
     """A run with a ring of 16, saved at steps 10, 20, 30 and 40."""
     loop = make_loop(steps=50, replay_size=16)
-    checkpoints = Checkpoints(tmp_path)
+    checkpoints = Checkpoints(tmp_path, RUN)
     for step in (10, 20, 30, 40):
         go(loop, step)
-        checkpoints.save(loop.snapshot(), loop.replay, Spent(1.5, 0.5))
+        checkpoints.save(Saved(loop.snapshot(), SPENT, None), loop.replay)
     return loop, tmp_path
 
 
 def load(folder, step, replay_size=16):
     loop = make_loop(steps=50, replay_size=replay_size)
-    snapshot, seconds = Checkpoints(folder).load(step, loop.state, loop.memory, loop.replay)
-    assert seconds == (1.5, 0.5)
-    assert loop.restore(snapshot)
+    saved = Checkpoints(folder, RUN).load(step, loop.snapshot(), loop.replay)
+    assert saved.spent == SPENT
+    assert loop.restore(saved.snapshot)
     return loop
 
 
 def test_two_are_kept_each_with_its_ring(saved):
     loop, folder = saved
-    assert Checkpoints(folder).steps() == [40, 30]
+    assert Checkpoints(folder, RUN).steps() == [40, 30]
     last, before = load(folder, 40), load(folder, 30)
     assert leaves_equal(last.state, loop.state)
     np.testing.assert_array_equal(last.replay.read(24, 40), loop.replay.read(24, 40))
@@ -61,14 +63,13 @@ def test_pieces_that_the_ring_has_passed_are_removed(saved):
 
 def test_going_on_from_the_older_one_replaces_the_newer(saved):
     loop, folder = saved
-    checkpoints = Checkpoints(folder)
+    checkpoints = Checkpoints(folder, RUN)
     again = make_loop(steps=50, replay_size=16)
-    snapshot, _ = checkpoints.load(30, again.state, again.memory, again.replay)
-    again.restore(snapshot)
+    again.restore(checkpoints.load(30, again.snapshot(), again.replay).snapshot)
     go(again, 37)  # where a signal might stop it
-    checkpoints.save(again.snapshot(), again.replay, Spent(1.5, 0.5))
+    checkpoints.save(Saved(again.snapshot(), SPENT, None), again.replay)
     go(again, 40)
-    checkpoints.save(again.snapshot(), again.replay, Spent(1.5, 0.5))
+    checkpoints.save(Saved(again.snapshot(), SPENT, None), again.replay)
     assert leaves_equal(load(folder, 40).state, loop.state)
     assert load(folder, 37).step == 37
 
@@ -79,10 +80,10 @@ def test_damaged_ones_ahead_do_not_push_out_what_is_saved_now(saved):
     for step in (30, 40):
         (folder / "checkpoints" / f"{step:09d}.json").write_text("")
     again = make_loop(steps=50, replay_size=16)
-    checkpoints = Checkpoints(folder)
+    checkpoints = Checkpoints(folder, RUN)
     for step in (5, 8):
         go(again, step)
-        checkpoints.save(again.snapshot(), again.replay, Spent(1.5, 0.5))
+        checkpoints.save(Saved(again.snapshot(), SPENT, None), again.replay)
         assert checkpoints.steps()[0] == step
         assert load(folder, step).step == step
     assert checkpoints.steps() == [8, 5]
@@ -90,10 +91,10 @@ def test_damaged_ones_ahead_do_not_push_out_what_is_saved_now(saved):
 
 def test_a_checkpoint_interval_longer_than_the_ring(tmp_path):
     loop = make_loop(steps=50, replay_size=7)
-    checkpoints = Checkpoints(tmp_path)
+    checkpoints = Checkpoints(tmp_path, RUN)
     for step in (20, 45):
         go(loop, step)
-        checkpoints.save(loop.snapshot(), loop.replay, Spent(1.5, 0.5))
+        checkpoints.save(Saved(loop.snapshot(), SPENT, None), loop.replay)
     for step in (20, 45):
         assert load(tmp_path, step, replay_size=7).replay.count == step
 
@@ -118,26 +119,46 @@ def test_damage_is_noticed(saved, victim, damage):
             path.unlink()
         case "swap":
             path.write_bytes((folder / "checkpoints" / f"000000030{path.suffix}").read_bytes())
-    if damage == "swap" and path.suffix == ".json":
-        return  # another whole manifest: it is the state of step 30 under another name, and loads as that
     with pytest.raises(Damaged):
         load(folder, 40)
 
 
 def test_a_checkpoint_of_another_algorithm_is_refused(saved):
-    _, folder = saved
+    loop, folder = saved
+    other = loop.snapshot()._replace(state={"other": jax.numpy.zeros(1)})
     with pytest.raises(Damaged, match=r"agent\.other is missing"):
-        Checkpoints(folder).load(40, {"other": jax.numpy.zeros(1)}, (), Replay(16, SIZES))
+        Checkpoints(folder, RUN).load(40, other, Replay(16, SIZES))
     with pytest.raises(Damaged, match=r"not float32\[2\]"):
-        Checkpoints(folder).load(40, {"updates": jax.numpy.zeros(2)}, (), Replay(16, SIZES))
+        Checkpoints(folder, RUN).load(40, other._replace(state={"updates": jax.numpy.zeros(2)}), Replay(16, SIZES))
+
+
+def test_a_checkpoint_of_another_run_is_refused(saved):
+    """The same algorithm and shapes, but another seed, say."""
+    loop, folder = saved
+    with pytest.raises(Damaged, match="belongs to another run"):
+        Checkpoints(folder, "0" * 64).load(40, loop.snapshot(), Replay(16, SIZES))
+
+
+def test_nothing_is_removed_where_a_link_leads(saved, tmp_path_factory):
+    loop, folder = saved
+    elsewhere = tmp_path_factory.mktemp("home")
+    (elsewhere / "000000001-000000002.safetensors").write_text("dear to me")
+    for path in (folder / "replay").iterdir():
+        path.unlink()
+    (folder / "replay").rmdir()
+    (folder / "replay").symlink_to(elsewhere)
+    with pytest.raises(UsageError, match="is a link"):
+        Checkpoints(folder, RUN).save(Saved(loop.snapshot(), SPENT, None), loop.replay)
+    Checkpoints(folder, RUN).drop_replay()
+    assert [path.read_text() for path in elsewhere.iterdir()] == ["dear to me"]
 
 
 def test_nothing_that_is_not_finite_is_saved(saved):
     loop, folder = saved
     bad = loop.snapshot()._replace(state={"updates": jax.numpy.float32(np.nan), "last": jax.numpy.float32(0)})
     with pytest.raises(RunFailure, match=r"agent\.updates is no longer finite"):
-        Checkpoints(folder).save(bad._replace(step=41), loop.replay, Spent(1.5, 0.5))
-    assert Checkpoints(folder).steps() == [40, 30]
+        Checkpoints(folder, RUN).save(Saved(bad._replace(step=41), SPENT, None), loop.replay)
+    assert Checkpoints(folder, RUN).steps() == [40, 30]
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"format": 1}', '{"format": 99, "config": {}}', "\x00"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mepg.algos import algorithms
-from mepg.run.checkpoint import Checkpoints, Spent
+from mepg.run.checkpoint import Checkpoints, Saved, Spent
 from mepg.run.config import Config
 from mepg.run.envs import Env
 from mepg.run.folder import Folder
@@ -32,14 +32,14 @@ def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     config = Config.make(algorithm, [*SETTINGS, *settings], env=ENV, steps=100, eval_every=50, eval_episodes=2)
     envs, eval_env = gather(ENV), Env(ENV)
     loop = Loop(config, config.build(envs.sizes), envs, eval_env, Replay(config.spec.replay_size, envs.sizes))
-    checkpoints = Checkpoints(tmp_path)
+    checkpoints = Checkpoints(tmp_path, config.fingerprint)
     for record in loop:
         if record.step == 61:
-            checkpoints.save(loop.snapshot(), loop.replay, Spent(0.0, 0.0))
+            checkpoints.save(Saved(loop.snapshot(), Spent(0.0, 0.0), None), loop.replay)
     end, rows = loop.snapshot(), loop.replay.read(40, 100)
 
     loop.replay.count = 0
-    saved, _ = checkpoints.load(61, loop.state, loop.memory, loop.replay)
+    saved = checkpoints.load(61, loop.snapshot(), loop.replay).snapshot
     assert len(saved.actions[0]) > 0, "step 61 is to be inside an episode"
     assert 0 < saved.episodes[0] < end.episodes[0], "episodes are to end before it and after it"
     assert loop.restore(saved)
@@ -54,6 +54,7 @@ def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     folder, obs = Folder(tmp_path), eval_env.reset(0)
     with folder.claim(config):
         save_policy(folder, config, envs.spaces, loop.state)
+        folder.finish(config, {})
     action = load_policy(folder, eval_env).act(obs)
     np.testing.assert_allclose(action, config.build(envs.sizes).exploit(loop.state, obs[None])[0], atol=1e-6)
     envs.close()

@@ -1,7 +1,5 @@
 """Q beside what followed: on an environment that pays 1 a step, whatever is done."""
 
-import json
-
 import gymnasium
 import jax
 import numpy as np
@@ -23,6 +21,7 @@ from mepg.run.inspection import (
     write_inspection,
 )
 from mepg.run.policy import save_policy
+from tests.report.by_hand import alter
 
 
 class Steady(gymnasium.Env):
@@ -62,6 +61,7 @@ def untrained(path, algorithm="me-ddpg", env="SteadyLimited-v0", *settings, **mo
     folder.claim(config).close()
     made = Env(env)
     save_policy(folder, config, made.spaces, config.build(made.sizes).init(jax.random.key(0)))
+    folder.finish(config, {})
     return folder
 
 
@@ -128,22 +128,27 @@ def test_file_and_back_and_what_is_not_one(tmp_path):
     folder.metrics_file.write_text(
         "time/total_timesteps,train/noise_one_mask,train/noise_two_masks\n1000,,\n2000,0.5,1.5\n3000,x,1\n4000,1,4\n50"
     )
+    folder.finish(folder.config(), {})
     found = inspect_run(folder, episodes=1, seed=0)
+    folder.metrics_file.write_text(folder.metrics_file.read_text().replace("0.5", "0.6"))
+    with pytest.raises(UsageError, match=r"metrics\.csv is not what was written"):
+        inspect_run(folder, episodes=1, seed=0)
     assert found.noise == ([2000, 4000], [0.5, 1], [1.5, 4])
     assert noise_ratio(found) == 4
     write_inspection(folder, found)
     assert read_inspection(folder) == found
-    data = json.loads(folder.inspection_file.read_text())
+    content = folder.inspection_file.read_bytes()
     for change in (
         {"format": 99},
         {"bias": "<b>"},
-        {"bias": 1e999},
         {"coverage": [0.5]},
         {"first": {"q": [], "std": [], "truth": []}},
         {"some": {"q": [1.0], "std": [], "truth": [1.0]}},
         {"more": 1},
+        {"config": "0" * 64},
     ):
-        folder.inspection_file.write_text(json.dumps(data | change))
+        folder.inspection_file.write_bytes(content)
+        alter(folder.inspection_file, **change)
         with pytest.raises(UsageError, match="mepg inspect writes it anew"):
             read_inspection(folder)
     for text in ("", "[]", '{"format": 1}'):

@@ -6,7 +6,7 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from mepg.errors import UsageError
-from mepg.run.checkpoint import Checkpoints, Spent
+from mepg.run.checkpoint import Checkpoints, Saved, Spent
 from mepg.run.config import Config
 from mepg.run.envs import Env
 from mepg.run.loop import Loop
@@ -131,13 +131,13 @@ def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     config = Config.make(name, settings, env=env, steps=150, eval_every=75, eval_episodes=1, envs=3)
     envs, eval_env = gather(env, 3), Env(env)
     loop = Loop(config, config.build(envs.sizes), envs, eval_env, Replay(90, envs.sizes))
-    checkpoints = Checkpoints(tmp_path)
+    checkpoints = Checkpoints(tmp_path, config.fingerprint)
     for record in loop:
         if record.step == 99:
-            checkpoints.save(loop.snapshot(), loop.replay, Spent(0.0, 0.0))
+            checkpoints.save(Saved(loop.snapshot(), Spent(0.0, 0.0), None), loop.replay)
     end, rows = loop.snapshot(), loop.replay.read(60, 150)
     loop.replay.count = 0
-    saved, _ = checkpoints.load(99, loop.state, loop.memory, loop.replay)
+    saved = checkpoints.load(99, loop.snapshot(), loop.replay).snapshot
     assert len({len(actions) for actions in saved.actions}) > 1, "the episodes are to be of unequal age"
     assert loop.restore(saved)
     list(loop)

@@ -14,9 +14,9 @@ from mepg.algos import algorithms
 from mepg.cli import main
 from mepg.engine.schedule import carry_out
 from mepg.errors import UsageError
+from mepg.run.config import Config
 from mepg.run.evaluate import Episode
-from mepg.run.files import write_json
-from mepg.run.folder import Folder, write_evaluations
+from mepg.run.folder import Folder
 from mepg.tune import space, study
 from mepg.tune.space import Choice, Range, default_space, parse_space
 from mepg.tune.study import Question, Study, trial_scores
@@ -99,8 +99,7 @@ class Quick:
 
     def launch(self, job, log):
         self.launched.append(job)
-        job.folder.mkdir(parents=True, exist_ok=True)
-        write_json(job.folder / "run.json", {"format": 1, "config": job.config.to_json(), "versions": {}})
+        Folder(job.folder).claim(job.config).close()
         return QuickRun(self, job)
 
 
@@ -115,10 +114,10 @@ class QuickRun:
             return 1
         step = 100 * (len(self.seen) + 1)
         self.seen[step] = [Episode(self.engine.returns(self.job.config, step), 10)]
-        write_evaluations(Folder(self.job.folder).evaluations_file, self.seen)
+        Folder(self.job.folder).write_evaluations(self.job.config, self.seen)
         if step < self.job.config.steps:
             return None
-        write_json(self.job.folder / "result.json", {"final_return": 0.0})
+        Folder(self.job.folder).finish(self.job.config, {"final_return": 0.0})
         return 0
 
     def stop(self):
@@ -240,15 +239,14 @@ def test_half_a_line_at_the_end_of_a_journal_costs_nothing(tmp_path, at_once):
 def test_scores_count_only_what_all_runs_have_reached(tmp_path):
     from mepg.engine.jobs import Job
 
-    jobs = [Job(None, tmp_path / name) for name in "ab"]
+    config = Config.make("me-sac", env="Pendulum-v1")
+    jobs = [Job(config, tmp_path / name) for name in "ab"]
     for job, count in zip(jobs, (7, 6), strict=True):
         job.folder.mkdir()
-        write_evaluations(
-            Folder(job.folder).evaluations_file,
-            {step: [Episode(step, 1), Episode(step + 2, 1)] for step in range(count)},
-        )
+        evaluations = {step: [Episode(step, 1), Episode(step + 2, 1)] for step in range(count)}
+        Folder(job.folder).write_evaluations(config, evaluations)
     assert trial_scores(jobs) == {0: 1.0, 1: 1.5, 2: 2.0, 3: 2.5, 4: 3.0, 5: 4.0}
-    assert trial_scores([*jobs, Job(None, tmp_path / "c")]) == {}
+    assert trial_scores([*jobs, Job(config, tmp_path / "c")]) == {}
 
 
 # From the command line
@@ -271,7 +269,7 @@ def test_bad_input_is_one_line(capsys, tmp_path):
     pytest.importorskip("optuna")
     for argv, says in (
         (["me-sac", "--env", "Pendulum-v1", "--space", "droput.p=0:1"], "did you mean 'dropout.p'?"),
-        (["me-sax", "--env", "Pendulum-v1"], "did you mean 'me-sac'?"),
+        (["me-sacc", "--env", "Pendulum-v1"], "did you mean 'me-sac'?"),
         (["me-sac", "--env", "Nowhere-v0"], "unknown environment"),
         (["me-sac", "--env", "Pendulum-v1", "--steps", "1000"], "the warm-up is 25,000; --set warmup=1000"),
         (["me-sac", "--env", "Pendulum-v1", "--trials", "0"], "trials must be at least 1"),

@@ -12,7 +12,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from mepg.run.files import Arrays, Damaged, read_whole, write_whole
+from mepg.run.files import Arrays, Damaged, read_zip, write_whole
 
 ABOUT, ARRAYS = "model.json", "arrays.safetensors"
 
@@ -39,17 +39,12 @@ def write_archive(path: Path, about: dict[str, Any], arrays: Arrays) -> None:
 
 def read_archive(path: Path) -> tuple[dict[str, Any], Arrays]:
     """What `write_archive` wrote; `Damaged` says what is wrong."""
-    content = read_whole(path)
+    found = read_zip(path)
+    if sorted(found) != sorted([ABOUT, ARRAYS]):
+        raise Damaged(f"{path} is not a model of mepg")
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            members = archive.infolist()
-            if sorted(member.filename for member in members) != sorted([ABOUT, ARRAYS]):
-                raise Damaged(f"{path} is not a model of mepg")
-            if any(m.compress_type != zipfile.ZIP_STORED or m.file_size > len(content) for m in members):
-                raise Damaged(f"{path} is compressed, which a model of mepg never is")
-            about = json.loads(archive.read(ABOUT))
-            arrays = safetensors.numpy.load(archive.read(ARRAYS))
-    except (zipfile.BadZipFile, ValueError, KeyError, safetensors.SafetensorError, RecursionError) as error:
+        about, arrays = json.loads(found[ABOUT]), safetensors.numpy.load(found[ARRAYS])
+    except (ValueError, KeyError, safetensors.SafetensorError, RecursionError) as error:
         raise Damaged(f"{path} is damaged: {error}") from None
     if not isinstance(about, dict):
         raise Damaged(f"{path} is not a model of mepg")

@@ -29,7 +29,7 @@ from mepg.run import machine
 from mepg.run.checkpoint import Checkpoints, flatten, unflatten
 from mepg.run.config import Config
 from mepg.run.envs import Env, Spaces
-from mepg.run.files import Damaged, read_arrays, write_arrays
+from mepg.run.files import Damaged, read_npz, write_npz
 from mepg.run.folder import Folder, versions
 from mepg.run.keys import MAX_SEED
 from mepg.run.loop import Loop, Record
@@ -456,7 +456,7 @@ class Model:
         path = Path(path)
         try:
             is_run = (path / "run.json").is_file()
-            about, arrays = _read_run(path) if is_run else read_archive(with_suffix(path, ".zip"))
+            about, arrays = _read_run(path, env) if is_run else read_archive(with_suffix(path, ".zip"))
         except Damaged as damage:
             raise UsageError(str(damage)) from None
         if about.get("format") != FORMAT:
@@ -491,15 +491,14 @@ class Model:
     def save_replay_buffer(self, path: str | Path) -> None:
         """Write the replay memory to a file of its own."""
         replay = self._need_loop().replay
-        about = {"count": replay.count, "sizes": list(replay.sizes)}
-        write_arrays(_not_pickle(path), {"rows": replay.read(replay.oldest, replay.count)}, about)
+        write_npz(_not_pickle(path), {"rows": replay.read(replay.oldest, replay.count)})
 
     def load_replay_buffer(self, path: str | Path, truncate_last_traj: bool = True) -> None:  # noqa: ARG002
         """Read what `save_replay_buffer` wrote."""
         replay = self._need_loop().replay
         path = _not_pickle(path)
         try:
-            rows = read_arrays(path).get("rows")
+            rows = read_npz(path).get("rows")
         except Damaged as damage:
             raise UsageError(str(damage)) from None
         if rows is None or rows.ndim != 2 or rows.shape[1] != replay.width or rows.dtype != np.float32:
@@ -651,18 +650,19 @@ def _variables(record: Record, actions: npt.NDArray[Any], obs: npt.NDArray[np.fl
     }
 
 
-def _read_run(path: Path) -> tuple[dict[str, Any], Any]:
+def _read_run(path: Path, env: Any) -> tuple[dict[str, Any], Any]:
     """The newest whole checkpoint of a run, as `save` would have written it."""
     config = Folder(path).config()
-    checkpoints = Checkpoints(path)
+    env_id = Folder(path).env(env if isinstance(env, str) else None)
+    checkpoints = Checkpoints(path, config.fingerprint)
     for step in checkpoints.steps():
         with contextlib.suppress(Damaged):
             arrays, episodes = checkpoints.load_agent(step)
             break
     else:
         raise UsageError(f"{path} holds no checkpoint that is whole")
-    with contextlib.closing(Env(config.env)) as env:
-        sizes, bounds = env.sizes, env.spaces.bounds
+    with contextlib.closing(Env(env_id)) as own:
+        sizes, bounds = own.sizes, own.spaces.bounds
     about = {
         "format": FORMAT,
         "algorithm": config.algorithm,
@@ -680,5 +680,5 @@ def _read_run(path: Path) -> tuple[dict[str, Any], Any]:
 
 def _not_pickle(path: str | Path) -> Path:
     """Stable-Baselines3's callbacks name this file .pkl, which it is not."""
-    path = with_suffix(path, ".safetensors")
-    return path.with_suffix(".safetensors") if path.suffix == ".pkl" else path
+    path = with_suffix(path, ".npz")
+    return path.with_suffix(".npz") if path.suffix == ".pkl" else path

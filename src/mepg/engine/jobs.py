@@ -22,7 +22,7 @@ class Job(NamedTuple):
         """Whether it is already there; a UsageError if something else is."""
         folder = Folder(self.folder)
         folder.check_free_for(self.config)
-        return folder.result() is not None
+        return folder.result(self.config) is not None
 
     @property
     def progress_file(self) -> Path:

@@ -13,7 +13,7 @@ from mepg.errors import RunFailure, UsageError
 from mepg.run.envs import Env
 from mepg.run.evaluate import Episode, play
 from mepg.run.files import write_whole
-from mepg.run.folder import Folder, read_evaluations
+from mepg.run.folder import Folder
 from mepg.run.keys import episode_seed
 from mepg.run.policy import Policy, load_policy
 from mepg.run.video import Film
@@ -21,11 +21,11 @@ from mepg.run.video import Film
 FILM = "replay.mp4"  # the name that the hub looks for
 
 
-def write_card(folder: Folder, path: Path) -> tuple[list[Path], str | None]:
+def write_card(folder: Folder, path: Path, env_id: str | None = None) -> tuple[list[Path], str | None]:
     """The card, and a film of the first evaluation episode beside it; or why there is no film."""
     config = folder.config()
-    policy = load_policy(folder, Env(config.env))
-    evaluations = read_evaluations(folder.evaluations_file)
+    policy = load_policy(folder, Env(folder.env(env_id)))
+    evaluations = folder.evaluations(config)
     if not evaluations:
         raise UsageError(f"{folder.path} holds no evaluation yet: a card needs one")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -57,9 +57,9 @@ class Exported(NamedTuple):
     seconds: float  # for one observation: the median of many calls
 
 
-def open_run(folder: Folder) -> Source:
-    """The policy of the run in `folder`, taken apart."""
-    env = Env(folder.config().env)
+def open_run(folder: Folder, env_id: str | None = None) -> Source:
+    """The policy of the run in `folder`, taken apart. `env_id`: see `Folder.env`."""
+    env = Env(folder.env(env_id))
     policy = _in_full_precision(load_policy(folder, env), env)
     low, high = (bound.astype(np.float32) for bound in (env.spaces.action_space.low, env.spaces.action_space.high))
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from mepg.errors import UsageError
 from mepg.run.config import Config
 from mepg.run.files import Damaged
-from mepg.run.folder import Folder, read_evaluations
+from mepg.run.folder import Folder
 
 Vector = npt.NDArray[np.float64]
 
@@ -57,16 +57,13 @@ def read_run(path: Path) -> Run:
     folder = Folder(path)
     try:
         config = folder.config()
-        result = folder.result()
+        result = folder.result(config)
         versions = folder.versions()
         steps, returns = _evaluations(folder, config)
     except (OSError, Damaged, RecursionError, MemoryError, OverflowError, ValueError) as error:
         raise UsageError(f"{path} cannot be read: {type(error).__name__}: {error}") from None
-    if result is None and folder.result_file.exists():
-        raise UsageError(f"{folder.result_file} is not a JSON object")
     seconds, eval_seconds = (None, 0.0) if result is None else _check_result(folder, config, result, returns)
-    texts = {str(name): text for name, text in versions.items() if isinstance(text, str)}
-    return Run(path, config, steps, returns, result is not None, result, seconds, eval_seconds, texts)
+    return Run(path, config, steps, returns, result is not None, result, seconds, eval_seconds, versions)
 
 
 def collect(paths: Iterable[Path]) -> tuple[list[Run], list[Problem]]:
@@ -126,7 +123,7 @@ def _evaluations(folder: Folder, config: Config) -> tuple[npt.NDArray[np.int64],
         if folder.result_file.exists():
             raise UsageError(f"{folder.path} holds a finished run without its {folder.evaluations_file.name}")
         return np.zeros(0, np.int64), np.zeros((0, config.eval_episodes))
-    evaluations = read_evaluations(folder.evaluations_file)
+    evaluations = folder.evaluations(config)
     whole = -(-config.steps // config.eval_every)  # rounded up: the last step is evaluated too
     if list(evaluations) != [min((i + 1) * config.eval_every, config.steps) for i in range(len(evaluations))]:
         raise UsageError(f"{folder.evaluations_file} has evaluations at other steps than the run's")

@@ -11,23 +11,24 @@ still has the one before, ring and all.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
+import math
+import re
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import numpy.typing as npt
 
-from mepg.errors import RunFailure
+from mepg.errors import RunFailure, UsageError
 from mepg.run.evaluate import Episode
-from mepg.run.files import Arrays, Damaged, read_arrays, read_json, write_arrays, write_json
+from mepg.run.files import Arrays, Damaged, Seal, read_arrays, read_sealed, write_arrays, write_sealed
 from mepg.run.loop import Snapshot
 from mepg.run.replay import Replay
 
-FORMAT = 4
+FORMAT = 5
 KEPT = 2  # checkpoints: the last one, and the one before in case the last is damaged
 
 
@@ -50,20 +51,31 @@ class Spent(NamedTuple):
     evaluating: float
 
 
-class Checkpoints:
-    """The checkpoints of one run."""
+class Saved(NamedTuple):
+    """What a checkpoint holds, besides the replay memory."""
 
-    def __init__(self, folder: Path) -> None:
+    snapshot: Snapshot
+    spent: Spent
+    metrics: Seal | None  # of metrics.csv as it was then, if there was one
+
+
+class Checkpoints:
+    """The checkpoints of the run that has this fingerprint."""
+
+    def __init__(self, folder: Path, fingerprint: str) -> None:
         self.folder = folder / "checkpoints"
         self.replay_folder = folder / "replay"
+        self._fingerprint = fingerprint
         self._pieces: list[Piece] = []  # of the run that is going on
 
-    def save(self, snapshot: Snapshot, replay: Replay, spent: Spent) -> None:
+    def save(self, saved: Saved, replay: Replay) -> None:
         """Write what `load` needs."""
-        self.folder.mkdir(exist_ok=True)
-        self.replay_folder.mkdir(exist_ok=True)
-        saved = self._pieces[-1].stop if self._pieces else 0
-        start = max(saved, replay.oldest)
+        snapshot = saved.snapshot
+        for folder in (self.folder, self.replay_folder):
+            if folder.is_symlink():  # files would be written, and removed, wherever it leads
+                raise UsageError(f"{folder} is a link: a run's files have to be in its own folder")
+            folder.mkdir(exist_ok=True)
+        start = max(self._pieces[-1].stop if self._pieces else 0, replay.oldest)
         if start < replay.count:
             piece = Piece(start, replay.count, "")
             sha256 = write_arrays(self.replay_folder / piece.name, {"rows": replay.read(start, replay.count)})
@@ -76,33 +88,37 @@ class Checkpoints:
         _require_finite(arrays)
         content = {
             "format": FORMAT,
+            "config": self._fingerprint,
             "step": snapshot.step,
             "episodes": snapshot.episodes,
             "recent": snapshot.recent,
             "evaluations": list(snapshot.evaluations.items()),
             "state": write_arrays(self._path(snapshot.step, "safetensors"), arrays),
-            "seconds": list(spent),
+            "seconds": list(saved.spent),
+            "metrics": saved.metrics,
             "rows": replay.count,
             "replay": [list(piece) for piece in self._pieces],
         }
-        write_json(self._path(snapshot.step, "json"), {"content": content, "sha256": _digest(content)})
+        write_sealed(self._path(snapshot.step, "json"), content)
         self._prune(snapshot.step)
 
     def steps(self) -> list[int]:
         """The steps at which there are checkpoints, the newest first."""
-        return sorted((int(path.stem) for path in self.folder.glob("*.json") if path.stem.isdigit()), reverse=True)
+        names = (path.stem for path in self.folder.glob("*.json"))
+        return sorted((int(name) for name in names if re.fullmatch("[0-9]{9,18}", name)), reverse=True)
 
-    def load(self, step: int, state: Any, memory: Any, replay: Replay) -> tuple[Snapshot, Spent]:
-        """The snapshot taken at `step` and the time until then, with the replay memory put back.
+    def load(self, step: int, like: Snapshot, replay: Replay) -> Saved:
+        """What was saved at `step`, with the replay memory put back. `Damaged` says what is wrong.
 
-        The agent's state and memory give the structure, shapes and types to expect. `Damaged` says what is wrong.
+        Any snapshot of the run gives the structure, shapes and types to expect.
         """
         content = self._manifest(step)
         try:
-            snapshot = self._snapshot(content, state, memory)
-            pieces = [Piece(int(start), int(stop), str(sha256)) for start, stop, sha256 in content["replay"]]
-            rows, spent = int(content["rows"]), Spent(*map(float, content["seconds"]))
-        except (KeyError, TypeError, ValueError) as error:
+            snapshot = self._snapshot(content, like)
+            pieces = [Piece(_count(start), _count(stop), str(sha256)) for start, stop, sha256 in content["replay"]]
+            rows, spent = _count(content["rows"]), Spent(*map(_finite, content["seconds"]))
+            metrics = _seal(content["metrics"])
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise Damaged(f"{step:09d}.json: {error!r}") from None
         if _gaps(pieces, rows - min(rows, replay.capacity), rows):
             raise Damaged(f"{step:09d}.json: pieces of the replay memory are missing")
@@ -112,15 +128,19 @@ class Checkpoints:
                 raise Damaged(f"{piece.name} does not hold the rows that its name says")
             replay.restore(piece.start, block)
         self._pieces = pieces
-        return snapshot, spent
+        return Saved(snapshot, spent, metrics)
 
     def load_agent(self, step: int) -> tuple[Arrays, int]:
         """Only the agent's arrays at `step`, and the number of the next episode."""
         content = self._manifest(step)
         try:
-            return self._arrays(content), max(int(number) for number in content["episodes"]) + 1
+            return self._arrays(content), max(_count(number) for number in content["episodes"]) + 1
         except (KeyError, TypeError, ValueError) as error:
             raise Damaged(f"{step:09d}.json: {error!r}") from None
+
+    def metrics(self, step: int) -> Seal | None:
+        """Of metrics.csv as it was at `step`."""
+        return _seal(self._manifest(step).get("metrics"))
 
     def drop_replay(self) -> None:
         """A finished run needs its replay memory no more."""
@@ -128,34 +148,31 @@ class Checkpoints:
 
     def _manifest(self, step: int) -> dict[str, Any]:
         path = self._path(step, "json")
-        data = read_json(path)
-        if not isinstance(data, dict) or not isinstance(data.get("content"), dict):
-            raise Damaged(f"{path.name} is not a checkpoint")
-        content: dict[str, Any] = data["content"]
-        if data.get("sha256") != _digest(content):
-            raise Damaged(f"{path.name} is not what was written")
+        content = read_sealed(path)
         if content.get("format") != FORMAT:
             raise Damaged(f"{path.name} is of format {content.get('format')}, not {FORMAT}")
+        if (content.get("config"), content.get("step")) != (self._fingerprint, step):
+            raise Damaged(f"{path.name} belongs to another run or step")
         return content
 
     def _arrays(self, content: dict[str, Any]) -> Arrays:
-        try:
-            return read_arrays(self._path(int(content["step"]), "safetensors"), content["state"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise Damaged(f"a checkpoint's JSON: {error!r}") from None
+        return read_arrays(self._path(content["step"], "safetensors"), str(content["state"]))
 
-    def _snapshot(self, content: dict[str, Any], state: Any, memory: Any) -> Snapshot:
+    def _snapshot(self, content: dict[str, Any], like: Snapshot) -> Snapshot:
         arrays = self._arrays(content)
+        episodes = [_count(number) for number in content["episodes"]]
+        if len(episodes) != len(like.episodes):
+            raise ValueError(f"{len(episodes)} episodes under way")
         return Snapshot(
-            step=int(content["step"]),
-            state=unflatten(arrays, state, "agent"),
-            memory=unflatten(arrays, memory, "memory"),
-            next_actions=arrays["next_actions"],
-            episodes=[int(number) for number in content["episodes"]],
-            actions=[arrays[f"actions.{place}"] for place in range(len(content["episodes"]))],
+            step=content["step"],
+            state=unflatten(arrays, like.state, "agent"),
+            memory=unflatten(arrays, like.memory, "memory"),
+            next_actions=_alike(arrays["next_actions"], like.next_actions),
+            episodes=episodes,
+            actions=[_alike(arrays[f"actions.{i}"], taken, axis=1) for i, taken in enumerate(like.actions)],
             recent=_episodes(content["recent"]),
-            evaluations={int(step): _episodes(episodes) for step, episodes in content["evaluations"]},
-            sums=arrays["sums"],
+            evaluations={_count(step): _episodes(episodes) for step, episodes in content["evaluations"]},
+            sums=_alike(arrays["sums"], like.sums),
         )
 
     def _path(self, step: int, suffix: str) -> Path:
@@ -178,13 +195,43 @@ class Checkpoints:
                 needed |= {Piece(*piece).name for piece in self._manifest(known)["replay"]}
             except (Damaged, TypeError):
                 continue
-        for path in [*self.replay_folder.iterdir(), *self.folder.glob(".*")]:  # and what a process died over
+        left_over = [*self.replay_folder.glob("*[0-9]*.safetensors*"), *self.folder.glob(".*.writing")]
+        for path in left_over:  # the latter, and the former with a dot before it, a process died over
             if path.name not in needed:
                 path.unlink()
 
 
 def _episodes(data: Any) -> list[Episode]:
-    return [Episode(float(total), int(length)) for total, length in data]
+    return [Episode(_finite(total), _count(length)) for total, length in data]
+
+
+def _seal(data: Any) -> Seal | None:
+    try:
+        return None if data is None else Seal(*data)
+    except TypeError:
+        raise Damaged(f"{data!r} is no checksum") from None
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 2**53:
+        raise ValueError(f"{value!r} is not a number of things")
+    return value
+
+
+def _finite(value: Any) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is not a number")
+    return float(value)
+
+
+def _alike(array: npt.NDArray[Any], like: npt.NDArray[Any], axis: int = 0) -> npt.NDArray[Any]:
+    """The array, if it has the type of another, and its shape from `axis` on; and is finite."""
+    same = array.dtype == like.dtype and array.ndim == like.ndim and array.shape[axis:] == like.shape[axis:]
+    if not same or not np.isfinite(array).all():
+        raise ValueError(
+            f"{array.dtype}{list(array.shape)} where there should be finite {like.dtype}{list(like.shape)}"
+        )
+    return array
 
 
 def _gaps(pieces: list[Piece], first: int, last: int) -> bool:
@@ -211,6 +258,8 @@ def unflatten(arrays: Arrays, template: Any, prefix: str) -> Any:
             raise Damaged(
                 f"{name} is {arrays[name].dtype}{list(arrays[name].shape)}, not {expected.dtype}{list(expected.shape)}"
             )
+        if not np.isfinite(arrays[name]).all():
+            raise Damaged(f"{name} holds a number that is not finite")
         found.append(arrays[name])
     return jax.tree_util.tree_unflatten(structure, found)
 
@@ -223,7 +272,3 @@ def _require_finite(arrays: Arrays) -> None:
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise RunFailure(f"{name} is no longer finite")
-
-
-def _digest(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -12,6 +12,7 @@ from mepg.core.normalise import normalised
 from mepg.core.settings import apply_settings, from_json, to_json
 from mepg.core.types import Agent, Sizes
 from mepg.errors import UsageError
+from mepg.run.files import digest
 from mepg.run.keys import MAX_SEED
 
 
@@ -56,12 +57,15 @@ class Config:
     def to_json(self) -> dict[str, Any]:
         return {f.name: to_json(getattr(self, f.name)) for f in fields(self)}
 
+    @property
+    def fingerprint(self) -> str:
+        """By which a run's files know that they belong together."""
+        return digest(self.to_json())
+
     @classmethod
     def from_json(cls, data: Any) -> Config:
         """The config that `to_json` wrote; a UsageError says what is wrong with it."""
         names = [f.name for f in fields(cls)]
-        if isinstance(data, dict):
-            data = {"envs": 1, "normalize_obs": False, **data}  # versions before 0.2 did not say
         if not isinstance(data, dict) or sorted(data) != sorted(names):
             raise UsageError(f"a run's config needs exactly the fields {', '.join(names)}")
         for name, kind in {"algorithm": str, "env": str}.items():

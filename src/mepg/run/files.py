@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import math
 import os
+import stat
+import sys
+import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +22,9 @@ from mepg.errors import UsageError
 
 Arrays = dict[str, npt.NDArray[Any]]
 
+# What is larger was not written by us, and is refused before it is read: 16 GB of arrays, 64 MB of text.
+MOST_BYTES, MOST_TEXT = 16 * 2**30, 64 * 2**20
+
 
 class Damaged(Exception):
     """A file that is missing, cut short or altered."""
@@ -25,7 +33,8 @@ class Damaged(Exception):
 def write_whole(path: Path, content: bytes) -> str:
     """Write beside the old file, flush to the disk, and rename into place. Gives the SHA-256."""
     temporary = path.with_name(f".{path.name}.writing")
-    with temporary.open("wb") as file:
+    temporary.unlink(missing_ok=True)  # a process died over it, or it is a link that leads elsewhere
+    with temporary.open("xb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
@@ -43,12 +52,20 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def read_whole(path: Path, sha256: str | None = None) -> bytes:
+def read_whole(path: Path, sha256: str | None = None, most: int = MOST_BYTES) -> bytes:
     """A file's content, compared with its checksum where one is known."""
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise Damaged(f"{path.name}: {error.strerror}") from None
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode):  # a pipe would never end, and a device neither
+            raise Damaged(f"{path.name} is not a file")
+        if about.st_size > most:
+            raise Damaged(f"{path.name} has {about.st_size:,} bytes, more than the {most:,} that are ever written")
+        with path.open("rb") as file:
+            content = file.read(about.st_size)
+    except (OSError, MemoryError, ValueError) as error:
+        raise Damaged(
+            f"{path.name}: {getattr(error, 'strerror', None) or error or 'it does not fit into memory'}"
+        ) from None
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
         raise Damaged(f"{path.name} is not what was written")
     return content
@@ -62,9 +79,100 @@ def write_json(path: Path, data: Any) -> None:
 def read_json(path: Path) -> Any:
     """What `write_json` wrote, or whatever else is there: the caller checks."""
     try:
-        return json.loads(read_whole(path))
-    except ValueError as error:
+        return json.loads(read_whole(path, most=MOST_TEXT))
+    except (ValueError, RecursionError) as error:
         raise Damaged(f"{path.name} is not JSON: {error}") from None
+
+
+def write_sealed(path: Path, data: dict[str, Any]) -> None:
+    """JSON with a checksum of everything else in it."""
+    write_json(path, {**data, "sha256": digest(data)})
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """What `write_sealed` wrote, and nothing else."""
+    data = read_json(path)
+    if not isinstance(data, dict):
+        raise Damaged(f"{path.name} is not a JSON object")
+    sha256 = data.pop("sha256", None)
+    if sha256 != digest(data):
+        raise Damaged(f"{path.name} is not what was written")
+    return data
+
+
+def digest(data: Any) -> str:
+    """The same for equal data, however it is laid out."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+class Seal(NamedTuple):
+    """What a file begins with; more may follow."""
+
+    size: int
+    sha256: str
+
+
+def seal(path: Path) -> Seal | None:
+    """Of the file as it is now; None if there is none."""
+    if not path.exists():
+        return None
+    content = read_whole(path)
+    return Seal(len(content), hashlib.sha256(content).hexdigest())
+
+
+def read_until(path: Path, until: Seal) -> bytes:
+    """What the file held when it was sealed."""
+    content = read_whole(path)[: until.size]
+    if Seal(len(content), hashlib.sha256(content).hexdigest()) != until:
+        raise Damaged(f"{path.name} is not what was written")
+    return content
+
+
+def open_lock(path: Path) -> TextIO:
+    """The file by which processes keep out of each other's way: never one that a link leads to."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    return os.fdopen(descriptor, "r+")
+
+
+def write_npz(path: Path, arrays: Arrays) -> None:
+    """A file of arrays for others to read: `np.load(path)`."""
+    content = io.BytesIO()
+    np.savez(content, allow_pickle=False, **arrays)
+    write_whole(path, content.getvalue())
+
+
+def read_npz(path: Path, sha256: str | None = None) -> Arrays:
+    """What `write_npz` wrote: plain numbers, none of which takes more memory than the file has bytes."""
+    try:
+        return {name.removesuffix(".npy"): _read_npy(content) for name, content in read_zip(path, sha256).items()}
+    except (ValueError, TypeError, EOFError) as error:
+        raise Damaged(f"{path.name} is not a file of arrays: {error}") from None
+
+
+def read_zip(path: Path, sha256: str | None = None) -> dict[str, bytes]:
+    """The files in an archive, by name. None is compressed: what cannot grow cannot fill the memory."""
+    content = read_whole(path, sha256)
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            members = archive.infolist()
+            if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+                raise Damaged(f"{path.name} is compressed, which nothing of ours is")
+            if sum(member.file_size for member in members) > len(content):
+                raise Damaged(f"{path.name} holds less than it says")
+            return {member.filename: archive.read(member) for member in members}
+    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, NotImplementedError, RuntimeError, OSError) as error:
+        raise Damaged(f"{path.name} is not an archive, or it is damaged: {error}") from None
+
+
+def _read_npy(content: bytes) -> npt.NDArray[Any]:
+    """A header says how large an array is; it is believed only if the rest of the content is."""
+    stream = io.BytesIO(content)
+    np.lib.format.read_magic(stream)
+    shape, by_columns, kind = np.lib.format.read_array_header_1_0(stream)
+    rest = len(content) - stream.tell()
+    if by_columns or kind.kind not in "iuf" or min(shape, default=1) < 0 or math.prod(shape) * kind.itemsize != rest:
+        raise ValueError(f"an array of {kind} and shape {shape} in {rest} bytes")
+    return np.frombuffer(content, kind, offset=stream.tell()).reshape(shape)
 
 
 def write_arrays(path: Path, arrays: Arrays, about: dict[str, Any] | None = None) -> str:
@@ -80,6 +188,20 @@ def read_arrays(path: Path, sha256: str | None = None) -> Arrays:
         return safetensors.numpy.load(read_whole(path, sha256))
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
         raise Damaged(f"{path.name} is not a safetensors file: {error}") from None
+
+
+def trusted(env_id: str, said: str | None, file: Path) -> str:
+    """An environment's id that a file names, if making it imports nothing that the user has not asked for.
+
+    A module runs code when it is imported, and the file may come from anyone.
+    """
+    module, colon, _ = env_id.rpartition(":")
+    if colon and env_id != said and module not in sys.modules:
+        raise UsageError(
+            f"{file} names the environment {env_id}, and importing {module} runs its code: "
+            f"if you trust it, add --env {env_id} (in Python: import {module} first)"
+        )
+    return env_id
 
 
 def not_writable(folder: Path, error: OSError) -> UsageError:

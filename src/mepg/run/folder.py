@@ -18,21 +18,44 @@ import fcntl
 import io
 import os
 import platform
-import zipfile
-import zlib
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
+import numpy.typing as npt
 
 from mepg.errors import UsageError
 from mepg.run.config import Config
 from mepg.run.evaluate import Episode
-from mepg.run.files import Damaged, not_writable, read_json, write_json, write_whole
+from mepg.run.files import (
+    Arrays,
+    Damaged,
+    Seal,
+    not_writable,
+    open_lock,
+    read_npz,
+    read_sealed,
+    seal,
+    trusted,
+    write_npz,
+    write_sealed,
+    write_whole,
+)
 from mepg.run.loop import Evaluations
 
-FORMAT = 1
+FORMAT = 2
+
+
+class Ending(NamedTuple):
+    """What a finished run leaves."""
+
+    summary: dict[str, Any]
+    files: dict[str, Seal]  # as they were then, by their names
+
+    def sha256(self, path: Path) -> str:
+        """Of one of its files; of any other, what nothing has."""
+        return self.files[path.name].sha256 if path.name in self.files else "none"
 
 
 class Folder:
@@ -54,20 +77,24 @@ class Folder:
         if not self.config_file.is_file():
             raise UsageError(f"{self.path} holds no run: there is no {self.config_file.name} in it")
         try:
-            data = read_json(self.config_file)
+            data = read_sealed(self.config_file)
         except Damaged as damage:
             raise UsageError(f"{self.path} holds a damaged run: {damage}") from None
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
+        if data.get("format") != FORMAT:
             raise UsageError(f"{self.config_file} is not of format {FORMAT}: it was written by another version of mepg")
         try:
             return Config.from_json(data.get("config"))
         except UsageError as error:
             raise UsageError(f"{self.config_file}: {error}") from None
 
+    def env(self, said: str | None = None) -> str:
+        """The id of its environment; a module's has to be `said`, or imported before."""
+        return trusted(self.config().env, said, self.config_file)
+
     def versions(self) -> dict[str, str]:
         """What the run was started with."""
-        found = read_json(self.config_file).get("versions")
-        return found if isinstance(found, dict) else {}
+        found = read_sealed(self.config_file).get("versions")
+        return {str(k): v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}
 
     def check_free_for(self, config: Config) -> None:
         """Refuse a folder that holds anything but this very run."""
@@ -89,13 +116,13 @@ class Folder:
         """Make the folder and lock it for as long as the file that is given back is open."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = (self.path / ".lock").open("w")
+            lock = open_lock(self.path / ".lock")
         except OSError as error:
             raise not_writable(self.path, error) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not self.config_file.exists():
-                write_json(self.config_file, {"format": FORMAT, "config": config.to_json(), "versions": versions()})
+                write_sealed(self.config_file, {"format": FORMAT, "config": config.to_json(), "versions": versions()})
         except BlockingIOError:
             lock.close()
             raise UsageError(f"{self.path} is in use: another process is training there") from None
@@ -115,37 +142,54 @@ class Folder:
             return False
         return False
 
-    def result(self) -> dict[str, Any] | None:
-        """What the run came to, or None while it is not finished."""
+    def finish(self, config: Config, summary: dict[str, Any]) -> None:
+        """Write result.json, which holds the checksums of what the run leaves."""
+        files = {path.name: seal(path) for path in (self.evaluations_file, self.metrics_file, self.policy_file)}
+        write_sealed(self.result_file, {**summary, "config": config.fingerprint, "files": files})
+
+    def ending(self, config: Config) -> Ending | None:
+        """What `finish` wrote, or None while the run is not finished."""
         if not self.result_file.exists():
             return None
         try:
-            result = read_json(self.result_file)
-        except Damaged as damage:
+            summary = read_sealed(self.result_file)
+            if summary.pop("config") != config.fingerprint:
+                raise Damaged("it is another run's")
+            sealed = {name: Seal(*found) for name, found in summary.pop("files").items() if found is not None}
+        except (Damaged, KeyError, TypeError, AttributeError) as damage:
             raise UsageError(f"{self.path} holds a finished run whose result is damaged: {damage}") from None
-        return result if isinstance(result, dict) else None
+        return Ending(summary, sealed)
 
+    def result(self, config: Config) -> dict[str, Any] | None:
+        """What the run came to, or None while it is not finished."""
+        ending = self.ending(config)
+        return None if ending is None else ending.summary
 
-def write_evaluations(path: Path, evaluations: Evaluations) -> None:
-    """Lay the evaluations out as Stable-Baselines3 does."""
-    content = io.BytesIO()
-    np.savez(
-        content,
-        timesteps=np.array(list(evaluations)),
-        results=np.array([[episode.total for episode in episodes] for episodes in evaluations.values()]),
-        ep_lengths=np.array([[episode.length for episode in episodes] for episodes in evaluations.values()]),
-    )
-    write_whole(path, content.getvalue())
+    def write_evaluations(self, config: Config, evaluations: Evaluations) -> None:
+        """Lay the evaluations out as Stable-Baselines3 does, and say whose they are."""
+        arrays: Arrays = {
+            "timesteps": np.array(list(evaluations)),
+            "results": np.array([[episode.total for episode in episodes] for episodes in evaluations.values()]),
+            "ep_lengths": np.array([[episode.length for episode in episodes] for episodes in evaluations.values()]),
+            "config": _to_array(config.fingerprint),
+        }
+        write_npz(self.evaluations_file, arrays)
 
-
-def read_evaluations(path: Path) -> Evaluations:
-    """What `write_evaluations` wrote; a UsageError if it is missing or damaged."""
-    try:
-        with path.open("rb") as content, np.load(content, allow_pickle=False) as file:
-            rows = zip(file["timesteps"].tolist(), file["results"].tolist(), file["ep_lengths"].tolist(), strict=True)
+    def evaluations(self, config: Config) -> Evaluations:
+        """What `write_evaluations` wrote; a UsageError if it is missing or damaged, or another run's."""
+        path, ending = self.evaluations_file, self.ending(config)
+        try:
+            found = read_npz(path, None if ending is None else ending.sha256(path))
+            if not np.array_equal(found["config"], _to_array(config.fingerprint)):
+                raise Damaged("it is another run's")
+            rows = zip(*(found[name].tolist() for name in ("timesteps", "results", "ep_lengths")), strict=True)
             return {step: [Episode(*pair) for pair in zip(*both, strict=True)] for step, *both in rows}
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from None
+        except (Damaged, KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"{path} cannot be read: {error}") from None
+
+
+def _to_array(fingerprint: str) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(bytes.fromhex(fingerprint), np.uint8)
 
 
 class MetricsFile:

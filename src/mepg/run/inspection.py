@@ -26,13 +26,14 @@ import numpy.typing as npt
 from mepg.core import posterior
 from mepg.core.types import Array, Key
 from mepg.errors import UsageError
+from mepg.run.checkpoint import Checkpoints
 from mepg.run.envs import Env
-from mepg.run.files import Damaged, read_json, write_json
+from mepg.run.files import Damaged, read_sealed, read_until, write_sealed
 from mepg.run.folder import Folder
 from mepg.run.keys import episode_seed, jax_key
-from mepg.run.policy import load_policy
+from mepg.run.policy import Policy, load_policy
 
-FORMAT = 1
+FORMAT = 2
 BEYOND = 0.01  # the weight gamma^n that the rest of a return may have and be left away
 LONGEST = 1_000  # steps of an episode that are judged where there is no time limit
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # of the bands whose coverage is counted
@@ -83,10 +84,10 @@ class Inspection(NamedTuple):
         return {name: value for name, value in self._asdict().items() if not isinstance(value, Trace | Noise)}
 
 
-def inspect_run(folder: Folder, episodes: int, seed: int) -> Inspection:
-    """Play a run's policy, and compare."""
+def inspect_run(folder: Folder, episodes: int, seed: int, env_id: str | None = None) -> Inspection:
+    """Play a run's policy, and compare. `env_id`: see `Folder.env`."""
     config = folder.config()
-    with contextlib.closing(Env(config.env, time_limit=False)) as env:
+    with contextlib.closing(Env(folder.env(env_id), time_limit=False)) as env:
         player = Player(folder, env)
         played = [player.play(seed, number) for number in range(episodes)]
     traces = [trace for trace, _ in played if trace.q]
@@ -112,7 +113,7 @@ def inspect_run(folder: Folder, episodes: int, seed: int) -> Inspection:
         coverage=coverage(q, std, truth) if std.any() else None,
         first=traces[0],
         some=Trace(*(each[chosen].tolist() for each in (q, std, truth))),
-        noise=read_noise(folder),
+        noise=read_noise(folder, player.policy),
     )
 
 
@@ -194,26 +195,36 @@ def coverage(q: Floats, std: Floats, truth: Floats) -> Numbers:
     return [float((np.abs(q - truth) <= width * std).mean()) for width in widths]
 
 
-def read_noise(folder: Folder) -> Noise:
-    """The residual noise of either mask scheme, from metrics.csv; rows without it are passed over."""
+def read_noise(folder: Folder, policy: Policy) -> Noise:
+    """The residual noise of either mask scheme until this policy, from metrics.csv; rows without it are passed over."""
     columns = ("time/total_timesteps", "train/noise_one_mask", "train/noise_two_masks")
     found: list[Numbers] = []
-    with (
-        contextlib.suppress(OSError),
-        folder.metrics_file.open(newline="", encoding="ascii", errors="replace") as file,
-    ):
-        for row in csv.DictReader(file):
-            with contextlib.suppress(KeyError, TypeError, ValueError):
-                numbers = [float(row[name]) for name in columns]
-                if all(map(math.isfinite, numbers)):
-                    found.append(numbers)
+    for row in csv.DictReader(_metrics(folder, policy).splitlines()):
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            numbers = [float(row[name]) for name in columns]
+            if all(map(math.isfinite, numbers)):
+                found.append(numbers)
     return Noise(*([row[i] for row in found] for i in range(3)))
+
+
+def _metrics(folder: Folder, policy: Policy) -> str:
+    """As far as they are sealed, by the run's end or by the checkpoint that the policy comes from."""
+    ending = folder.ending(policy.config)
+    try:
+        if ending is not None:
+            sealed = ending.files.get(folder.metrics_file.name)
+        else:
+            sealed = Checkpoints(folder.path, policy.config.fingerprint).metrics(policy.step)
+        return "" if sealed is None else read_until(folder.metrics_file, sealed).decode("ascii", "replace")
+    except Damaged as damage:
+        raise UsageError(f"{folder.path}: {damage}") from None
 
 
 def write_inspection(folder: Folder, found: Inspection) -> None:
     """As inspect.json, from which it can be drawn again."""
     content = found._asdict() | {name: getattr(found, name)._asdict() for name in ("first", "some", "noise")}
-    write_json(folder.inspection_file, {"format": FORMAT, "levels": LEVELS, **content})
+    about = {"format": FORMAT, "config": folder.config().fingerprint, "levels": LEVELS}
+    write_sealed(folder.inspection_file, {**about, **content})
 
 
 def read_inspection(folder: Folder) -> Inspection | None:
@@ -221,7 +232,9 @@ def read_inspection(folder: Folder) -> Inspection | None:
     if not folder.inspection_file.exists():
         return None
     try:
-        data = read_json(folder.inspection_file)
+        data = read_sealed(folder.inspection_file)
+        if data.pop("config") != folder.config().fingerprint:
+            raise ValueError("it is another run's")
         if data.pop("format") != FORMAT or tuple(data.pop("levels")) != LEVELS:
             raise ValueError("of another version")
         found = Inspection(**{name: _KINDS[name](value) for name, value in data.items()})

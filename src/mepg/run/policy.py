@@ -42,13 +42,15 @@ def load_policy(folder: Folder, env: Env) -> Policy:
     agent = config.build(env.sizes)
     template = jax.eval_shape(agent.init, jax.random.key(0))
     exploit = jax.jit(agent.exploit)
-    if folder.policy_file.exists():
+    ending = folder.ending(config)
+    if ending is not None:
         try:
-            state = unflatten(read_arrays(folder.policy_file), online_networks(template), "agent")
+            arrays = read_arrays(folder.policy_file, ending.sha256(folder.policy_file))
+            state = unflatten(arrays, online_networks(template), "agent")
         except Damaged as damage:
             raise UsageError(f"{folder.path} holds a damaged policy: {damage}") from None
         return Policy(config, state, config.steps, exploit)
-    checkpoints = Checkpoints(folder.path)
+    checkpoints = Checkpoints(folder.path, config.fingerprint)
     for step in checkpoints.steps():
         try:
             state = unflatten(checkpoints.load_agent(step)[0], template, "agent")

@@ -12,11 +12,11 @@ from typing import Any, Self
 import numpy as np
 
 from mepg.errors import UsageError
-from mepg.run.checkpoint import Checkpoints, Spent
+from mepg.run.checkpoint import Checkpoints, Saved, Spent
 from mepg.run.config import Config
 from mepg.run.envs import Env
-from mepg.run.files import Damaged, write_json
-from mepg.run.folder import Folder, versions, write_evaluations
+from mepg.run.files import Damaged, Seal, read_until, seal
+from mepg.run.folder import Folder, versions
 from mepg.run.logs import DEFAULT, check, open_logs
 from mepg.run.loop import Evaluations, Loop, Record
 from mepg.run.policy import save_policy
@@ -45,7 +45,7 @@ class Session:
         self.config = config
         self.folder = Folder(path)
         self.folder.check_free_for(config)
-        self.result = self.folder.result()
+        self.result = self.folder.result(config)
         self.latest: dict[str, float] = {}  # of every metric
         self.notes: list[str] = []  # for the person who watches
         self.stopped_by: str | None = None  # the signal's name, if one ended this session
@@ -64,7 +64,7 @@ class Session:
             self.loop = Loop(self.config, self.config.build(envs.sizes), envs, eval_env, self.replay)
         except MemoryError as error:
             raise UsageError(f"this run does not fit into memory: {error}") from None
-        self.checkpoints = Checkpoints(self.folder.path)
+        self.checkpoints = Checkpoints(self.folder.path, self.config.fingerprint)
         if self.folder.policy_file.exists() and not self.checkpoints.replay_folder.exists():
             raise UsageError(f"{self.folder.path} holds a finished run, but its {self.folder.result_file.name} is gone")
         self._open.enter_context(self.folder.claim(self.config))  # the first thing that is written
@@ -107,7 +107,7 @@ class Session:
         if record.metrics is not None:
             self._log({**record.metrics, "time/fps": self._speed()}, record.step)
         if record.evaluation is not None:
-            write_evaluations(self.folder.evaluations_file, self.loop.evaluations)
+            self.folder.write_evaluations(self.config, self.loop.evaluations)
             total, length = map(float, np.mean(record.evaluation, axis=0))
             self._log({"eval/mean_reward": total, "eval/mean_ep_length": length}, record.step)
 
@@ -128,21 +128,23 @@ class Session:
     def _save(self) -> None:
         for log in self._logs:
             log.sync()  # a checkpoint promises that what came before it is kept
-        self.checkpoints.save(self.loop.snapshot(), self.replay, self._spent())
+        self.checkpoints.save(Saved(self.loop.snapshot(), self._spent(), seal(self.folder.metrics_file)), self.replay)
         self._saved_at = self.loop.step
 
     def _resume(self) -> None:
         """Go back to the newest checkpoint that is whole."""
         self._earlier = Spent(0.0, 0.0)
         self._saved_at = 0
-        steps = self.checkpoints.steps()
+        steps, fresh = self.checkpoints.steps(), self.loop.snapshot()
         for step in steps:
             try:
-                snapshot, self._earlier = self.checkpoints.load(step, self.loop.state, self.loop.memory, self.replay)
+                saved = self.checkpoints.load(step, fresh, self.replay)
             except Damaged as damage:
                 self.notes.append(f"the checkpoint of step {step:,} is damaged ({damage}); trying the one before it")
                 continue
-            if not self.loop.restore(snapshot):
+            self._earlier = saved.spent
+            self._check_metrics(saved.metrics)
+            if not self.loop.restore(saved.snapshot):
                 self.notes.append(
                     f"{self.config.env} does not repeat an episode from its seed: the one under way was begun anew, "
                     "so this run is not bit for bit what it would have been"
@@ -154,6 +156,17 @@ class Session:
             self.replay.count = 0
             self.notes.append("no checkpoint is whole: starting from the beginning")
 
+    def _check_metrics(self, sealed: Seal | None) -> None:
+        """Rows that are not those that were written are put aside; the run itself does not need them."""
+        try:
+            if sealed is not None:
+                read_until(self.folder.metrics_file, sealed)
+        except Damaged as damage:
+            path = self.folder.metrics_file
+            if path.exists():
+                path.rename(path.with_suffix(".csv.damaged"))
+            self.notes.append(f"{damage}; what there is of it is put aside, and it is begun anew")
+
     def _note_changed_versions(self) -> None:
         was, now = self.folder.versions(), versions()
         changed = [f"{name} {was.get(name)} -> {now[name]}" for name in now if was.get(name) != now[name]]
@@ -164,9 +177,11 @@ class Session:
         if self._saved_at != self.loop.step:
             self._save()
         save_policy(self.folder, self.config, self.loop.envs.spaces, self.loop.state)
-        write_evaluations(self.folder.evaluations_file, self.loop.evaluations)
+        self.folder.write_evaluations(self.config, self.loop.evaluations)
         self.result = summary(self.loop.evaluations, self._spent())
-        write_json(self.folder.result_file, self.result)
+        for log in self._logs:
+            log.sync()
+        self.folder.finish(self.config, self.result)
         self.checkpoints.drop_replay()
 
 

@@ -26,7 +26,7 @@ from mepg.errors import UsageError
 from mepg.run.checkpoint import Checkpoints
 from mepg.run.config import Config
 from mepg.run.files import write_json
-from mepg.run.folder import Folder, read_evaluations
+from mepg.run.folder import Folder
 from mepg.tune.space import Choice, Range, Space
 
 LAST = 5  # evaluations of a run that its score is the mean of: the end of learning, not a lucky moment
@@ -184,7 +184,9 @@ class Study:
         elif given_up:
             self._study.tell(trial.of_optuna, state=state.PRUNED)
             for job in trial.jobs:
-                Checkpoints(job.folder).drop_replay()  # it will not go on, and this is nearly all of its size
+                Checkpoints(
+                    job.folder, job.config.fingerprint
+                ).drop_replay()  # it will not go on, and this is nearly all of its size
         else:
             self._study.tell(trial.of_optuna, score)
             self._write_best()
@@ -235,8 +237,8 @@ def trial_scores(jobs: Sequence[Job]) -> dict[int, float]:
     """The trial's score after each evaluation that all of its runs have reached."""
     runs = []
     for job in jobs:
-        path = Folder(job.folder).evaluations_file
-        evaluations = read_evaluations(path) if path.exists() else {}
+        folder = Folder(job.folder)
+        evaluations = folder.evaluations(job.config) if folder.evaluations_file.exists() else {}
         runs.append({step: np.mean([episode.total for episode in each]) for step, each in evaluations.items()})
     steps = [step for step in runs[0] if all(step in run for run in runs)]
     return {
