@@ -36,10 +36,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             arguments = parser.parse_args(argv)  # once more: what the command line says wins
         return command(arguments)
     except UsageError as error:
-        print(f"mepg: {error}", file=sys.stderr)
+        print(f"mepg: {_plain(error)}", file=sys.stderr)
         return EXIT_USAGE
     except RunFailure as failure:
-        print(f"mepg: {failure}", file=sys.stderr)
+        print(f"mepg: {_plain(failure)}", file=sys.stderr)
         return EXIT_FAILURE
     except KeyboardInterrupt:
         print("mepg: interrupted", file=sys.stderr)
@@ -48,8 +48,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return EXIT_FAILURE
     except OSError as error:  # a full disk, a folder that is taken away: the checkpoints before it are whole
-        print(f"mepg: {error}", file=sys.stderr)
+        print(f"mepg: {_plain(error)}", file=sys.stderr)
         return EXIT_FAILURE
+
+
+def _plain(text: object) -> str:
+    """Without what could steer a terminal: names and messages may come out of a stranger's file."""
+    return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in str(text))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -245,13 +250,15 @@ def _read_settings(path: Path, parser: argparse.ArgumentParser, said_env: str | 
     known = {action.dest for action in parser._actions} - not_settings
     for name in data.keys() - known - {"about"}:
         raise unknown(f"setting in {path.name}", name, known)
-    if not isinstance(data.get("set", []), list):
-        raise UsageError(f'--config: set must be a list, such as ["dropout.p=0.3"], not {data["set"]!r}')
+    kinds = {"set": (list, 'a list, such as ["dropout.p=0.3"]'), "normalize_obs": (bool, "true or false")}
+    for name, (kind, what) in kinds.items():
+        if name in data and not isinstance(data[name], kind):
+            raise UsageError(f"--config: {name} must be {what}, not {data[name]!r}")
+    data["set"] = [str(setting) for setting in data.get("set", [])]
     if said_env is None and "env" in data:
         trusted(str(data["env"]), None, path)
     # As text, which the parser then reads: whatever the command line refuses, a file cannot bring in either.
-    plain = (bool, list)
-    return {name: data[name] if isinstance(data[name], plain) else str(data[name]) for name in data.keys() & known}
+    return {name: data[name] if name in kinds else str(data[name]) for name in data.keys() & known}
 
 
 def _count(text: str) -> int:
@@ -390,7 +397,7 @@ def _eval(arguments: argparse.Namespace) -> int:
     env = Env(folder.env(arguments.env), "human" if arguments.render else "rgb_array" if arguments.video else None)
     policy = load_policy(folder, env)
     if not arguments.json:
-        print(_whose(policy))
+        print(_plain(_whose(policy)))
     episodes = []
     for i in range(arguments.episodes):
         with film if i == 0 else contextlib.nullcontext() as filming:
@@ -443,7 +450,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
             raise not_writable(folder.path, error) from None
         written.append(folder.inspection_picture)
         if not arguments.json:
-            print(describe(found[-1]), f"  -> {written[-1]}", sep="\n", flush=True)
+            print(_plain(f"{describe(found[-1])}\n  -> {written[-1]}"), flush=True)
     if len(found) > 1:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         write_whole(arguments.out, draw_inspections(found))
@@ -836,4 +843,4 @@ def _duration(seconds: float) -> str:
 
 
 def _say(arguments: argparse.Namespace, data: dict[str, Any], text: str) -> None:
-    print(json.dumps(data) if arguments.json else text)
+    print(json.dumps(data) if arguments.json else _plain(text))

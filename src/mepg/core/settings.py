@@ -6,6 +6,7 @@ algorithm with a spec of its own needs nothing here.
 
 from __future__ import annotations
 
+import functools
 import math
 import types
 from collections.abc import Iterable, Mapping
@@ -15,6 +16,8 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from mepg.errors import UsageError, unknown
 
 S = TypeVar("S")
+
+_hints = functools.cache(get_type_hints)  # it parses annotations anew each time
 
 
 def apply_settings(spec: S, settings: Iterable[str]) -> S:
@@ -72,7 +75,7 @@ def _to_text(value: Any) -> str:
 
 def _note_change(changes: dict[str, Any], kind: type, path: str, names: list[str], text: str) -> None:
     """Enter one setting into the tree of changes: {"dropout": {"p": 0.3}, "hidden": (400, 300)}."""
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     name, *rest = names
     if name not in hints:
         prefix = path.removesuffix(".".join(names))
@@ -92,7 +95,7 @@ def _changed(spec: Any, changes: Mapping[str, Any], path: str) -> Any:
     """`spec` with a tree of changes. `spec` may be a class: a mechanism that was off, with its defaults."""
     values: dict[str, Any] = {}
     kind = spec if isinstance(spec, type) else type(spec)
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     for name, change in changes.items():
         if isinstance(change, dict):
             current = None if isinstance(spec, type) else getattr(spec, name)
@@ -143,7 +146,7 @@ def _parse_as(kind: Any, text: str) -> Any:
 def _fields_from_json(kind: Any, data: Any) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise UsageError(f"a {kind.__name__} must be a JSON object, not {data!r}")
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     for name in data:
         if name not in hints:
             raise unknown(f"field of {kind.__name__}", name, hints)
@@ -169,7 +172,7 @@ def _dataclass_in(hint: Any) -> Any:
 def _paths(kind: type) -> list[str]:
     """Every name that `--set` takes for this dataclass."""
     names: list[str] = []
-    for name, hint in get_type_hints(kind).items():
+    for name, hint in _hints(kind).items():
         mechanism = _dataclass_in(hint)
         names += [name] if mechanism is None else [name, *(f"{name}.{inner}" for inner in _paths(mechanism))]
     return names

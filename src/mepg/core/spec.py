@@ -131,8 +131,8 @@ class Spec:
             require(1 <= getattr(self, name) <= most, name, f"in [1, {most}]", getattr(self, name))
         for name in ("actor_lr", "critic_lr"):
             require(0 < getattr(self, name) <= 1, name, "in (0, 1]", getattr(self, name))
-        widths = len(self.hidden) > 0 and all(1 <= width <= 65_536 for width in self.hidden)
-        require(widths, "hidden", "one or more widths in [1, 65536]", self.hidden)
+        widths = 1 <= len(self.hidden) <= 100 and all(1 <= width <= 65_536 for width in self.hidden)
+        require(widths, "hidden", "one to a hundred widths in [1, 65536]", self.hidden)
         within = self.subset is None or 1 <= self.subset <= self.critics
         require(within, "subset", f"in [1, {self.critics}], the number of critics, or none", self.subset)
         require(0 <= self.warmup <= 10**12, "warmup", "in [0, 10^12]", self.warmup)

@@ -175,18 +175,50 @@ def _read_npy(content: bytes) -> npt.NDArray[Any]:
     return np.frombuffer(content, kind, offset=stream.tell()).reshape(shape)
 
 
-def write_arrays(path: Path, arrays: Arrays, about: dict[str, Any] | None = None) -> str:
-    """A safetensors file, with `about` as JSON in its header; gives its SHA-256."""
-    # One entry: safetensors writes several in any order, and equal runs should leave equal files.
-    text = None if about is None else {"mepg": json.dumps(about)}
-    return write_whole(path, safetensors.numpy.save({k: np.asarray(v, order="C") for k, v in arrays.items()}, text))
+def write_arrays(path: Path, arrays: Arrays) -> str:
+    """A safetensors file; gives its SHA-256."""
+    return write_whole(path, _to_safetensors(arrays))
 
 
 def read_arrays(path: Path, sha256: str | None = None) -> Arrays:
     """The arrays of a safetensors file, by name."""
+    return _from_safetensors(path, read_whole(path, sha256))
+
+
+def write_sealed_arrays(path: Path, arrays: Arrays, about: dict[str, Any]) -> None:
+    """A safetensors file that says what it is, and holds its own checksum."""
+    # One entry: safetensors writes several in any order, and equal runs should leave equal files.
+    sealed = {"mepg": json.dumps({**about, "sha256": _sha256_of_both(arrays, about)})}
+    write_whole(path, _to_safetensors(arrays, sealed))
+
+
+def read_sealed_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
+    """What `write_sealed_arrays` wrote."""
+    content = read_whole(path)
+    arrays = _from_safetensors(path, content)
     try:
-        return safetensors.numpy.load(read_whole(path, sha256))
-    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        about = json.loads(header["__metadata__"]["mepg"])
+        sealed = about.pop("sha256") == _sha256_of_both(arrays, about)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise Damaged(f"{path.name} does not say what it is: {error!r}") from None
+    if not sealed:
+        raise Damaged(f"{path.name} is not what was written")
+    return arrays, about
+
+
+def _sha256_of_both(arrays: Arrays, about: dict[str, Any]) -> str:
+    return hashlib.sha256(_to_safetensors(arrays) + digest(about).encode()).hexdigest()
+
+
+def _to_safetensors(arrays: Arrays, text: dict[str, str] | None = None) -> bytes:
+    return safetensors.numpy.save({name: np.asarray(array, order="C") for name, array in arrays.items()}, text)
+
+
+def _from_safetensors(path: Path, content: bytes) -> Arrays:
+    try:
+        return safetensors.numpy.load(content)
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
         raise Damaged(f"{path.name} is not a safetensors file: {error}") from None
 
 

@@ -143,8 +143,8 @@ class Folder:
         return False
 
     def finish(self, config: Config, summary: dict[str, Any]) -> None:
-        """Write result.json, which holds the checksums of what the run leaves."""
-        files = {path.name: seal(path) for path in (self.evaluations_file, self.metrics_file, self.policy_file)}
+        """Write result.json, which holds the checksums of what the run measured; its policy has one of its own."""
+        files = {path.name: seal(path) for path in (self.evaluations_file, self.metrics_file)}
         write_sealed(self.result_file, {**summary, "config": config.fingerprint, "files": files})
 
     def ending(self, config: Config) -> Ending | None:

@@ -12,7 +12,7 @@ from mepg.errors import UsageError
 from mepg.run.checkpoint import Checkpoints, flatten, unflatten
 from mepg.run.config import Config
 from mepg.run.envs import Env, Spaces, Vector
-from mepg.run.files import Damaged, read_arrays, write_arrays
+from mepg.run.files import Damaged, read_sealed_arrays, write_sealed_arrays
 from mepg.run.folder import Folder
 
 
@@ -33,28 +33,32 @@ class Policy(NamedTuple):
 def save_policy(folder: Folder, config: Config, spaces: Spaces, state: Any) -> None:
     """Write the networks as they are now, with the config and the environment's sizes and bounds."""
     about = {"config": config.to_json(), "sizes": list(spaces.sizes), "action_bounds": spaces.bounds}
-    write_arrays(folder.policy_file, flatten(online_networks(state), "agent"), about)
+    write_sealed_arrays(folder.policy_file, flatten(online_networks(state), "agent"), about)
 
 
 def load_policy(folder: Folder, env: Env) -> Policy:
     """The final policy of the run in `folder`, or while it is unfinished that of its newest whole checkpoint."""
     config = folder.config()
     agent = config.build(env.sizes)
-    template = jax.eval_shape(agent.init, jax.random.key(0))
-    exploit = jax.jit(agent.exploit)
-    ending = folder.ending(config)
-    if ending is not None:
+    state, step = read_state(folder, config, jax.eval_shape(agent.init, jax.random.key(0)))
+    return Policy(config, state, step, jax.jit(agent.exploit))
+
+
+def read_state(folder: Folder, config: Config, template: Any) -> tuple[Any, int]:
+    """The networks of an agent whose whole state is like `template`, and the step they are of."""
+    if folder.policy_file.exists():
         try:
-            arrays = read_arrays(folder.policy_file, ending.sha256(folder.policy_file))
-            state = unflatten(arrays, online_networks(template), "agent")
+            arrays, about = read_sealed_arrays(folder.policy_file)
+            if about.get("config") != config.to_json():
+                raise Damaged(f"{folder.policy_file.name} is another run's")
+            return unflatten(arrays, online_networks(template), "agent"), config.steps
         except Damaged as damage:
             raise UsageError(f"{folder.path} holds a damaged policy: {damage}") from None
-        return Policy(config, state, config.steps, exploit)
     checkpoints = Checkpoints(folder.path, config.fingerprint)
     for step in checkpoints.steps():
         try:
             state = unflatten(checkpoints.load_agent(step)[0], template, "agent")
-            return Policy(config, online_networks(state), step, exploit)
+            return online_networks(state), step
         except Damaged:
             continue
     raise UsageError(f"{folder.path} holds no policy yet: its run has not reached a checkpoint")
