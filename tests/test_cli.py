@@ -229,6 +229,21 @@ def test_inspect_of_what_cannot_be(finished, tmp_path, capsys):
     assert not list(tmp_path.rglob("inspect.*"))
 
 
+def test_list_of_runs(finished, tmp_path, capsys):
+    early = tmp_path / "early"
+    early.mkdir()
+    (early / "run.json").write_bytes((finished / "run.json").read_bytes())
+    assert main(["list", str(early), str(finished)]) == 0  # the same run, once only
+    assert "unfinished" in (out := capsys.readouterr().out)
+    assert f"left out: {finished} the same run as {early}" in out
+    assert main(["list", str(finished), "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert run["run"] == str(finished)
+    assert (run["state"], run["seed"], type(run["return"])) == ("finished", 0, float)
+    assert main(["list", "nowhere"]) == 2
+    assert capsys.readouterr().err == "mepg: nowhere is not a folder\n"
+
+
 def test_without_out_the_folder_says_what_it_is(capsys):
     assert train("td3", "--env", "StubPlain-v0", "--steps", "30", "--seed", "7", *TINY, "--json") == 0
     data = json.loads(capsys.readouterr().out)

@@ -149,7 +149,8 @@ def _parser() -> argparse.ArgumentParser:
         "--out", type=_folder, default=Path("inspect.png"), metavar="FILE", help="for several runs: .png (inspect.png)"
     )
 
-    add("list", _list, "the algorithms, and the paper's environments")
+    list_ = add("list", _list, "the algorithms and the paper's environments; or the runs in some folders")
+    list_.add_argument("runs", metavar="RUNS", nargs="*", type=Path, help="folders of runs, at any depth")
 
     show = add("show", _show, "an algorithm's spec, and how it differs from its parent")
     show.add_argument("algorithm", metavar="ALGO")
@@ -472,6 +473,39 @@ def _whose(policy: Policy) -> str:
 
 
 def _list(arguments: argparse.Namespace) -> int:
+    return _list_runs(arguments) if arguments.runs else _list_names(arguments)
+
+
+def _list_runs(arguments: argparse.Namespace) -> int:
+    from mepg.report.runs import collect
+    from mepg.run.folder import Folder
+
+    runs, problems = collect(arguments.runs)
+    if not runs and problems:
+        raise UsageError(f"{problems[0].path} {problems[0].reason}")
+    rows, data = [("run", "algorithm", "environment", "seed", "step", "return", "")], []
+    for run in sorted(runs, key=lambda run: run.path):
+        step = int(run.steps[-1]) if len(run.steps) else 0
+        last = float(run.means[-1]) if len(run.steps) else None
+        state = "finished" if run.finished else "running" if Folder(run.path).in_use() else "unfinished"
+        about = {"algorithm": run.config.algorithm, "env": run.config.env, "seed": run.config.seed}
+        data.append({"run": str(run.path), **about, "step": step, "return": last, "state": state})
+        shown = "" if last is None else f"{last:,.1f}"
+        rows.append((str(run.path), *map(str, about.values()), f"{step:,}", shown, state))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            cell.rjust(w) if 3 <= i <= 5 else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+    lines += [f"left out: {problem.path} {problem.reason}" for problem in problems]
+    left_out = [{"path": str(problem.path), "reason": problem.reason} for problem in problems]
+    _say(arguments, {"runs": data, "left_out": left_out}, "\n".join(line.rstrip() for line in lines))
+    return 0
+
+
+def _list_names(arguments: argparse.Namespace) -> int:
     from mepg.algos import algorithms
     from mepg.run.envs import PAPER_TASKS
 
