@@ -483,7 +483,8 @@ def _list_runs(arguments: argparse.Namespace) -> int:
     runs, problems = collect(arguments.runs)
     if not runs and problems:
         raise UsageError(f"{problems[0].path} {problems[0].reason}")
-    rows, data = [("run", "algorithm", "environment", "seed", "step", "return", "")], []
+    rows: list[tuple[str, ...]] = [("run", "algorithm", "environment", "seed", "step", "return", "")]
+    data = []
     for run in sorted(runs, key=lambda run: run.path):
         step = int(run.steps[-1]) if len(run.steps) else 0
         last = float(run.means[-1]) if len(run.steps) else None

@@ -30,8 +30,10 @@ from mepg.run.loop import Loop
 from mepg.run.policy import read_state, save_policy
 from mepg.run.replay import Replay
 from mepg.run.vector import gather
+from mepg.tune.study import Study
 from tests.faults import mutants
 from tests.run import stubs  # noqa: F401  (registers environments)
+from tests.tune.test_tune import Quick, question, rising_to, tune
 
 ENV = "StubScaled-v0"
 
@@ -75,6 +77,8 @@ class Fuzz:
         (folder / "best.json").write_text(json.dumps(settings_of_tune))
         self.parser = cli._parser()
         self.best = folder / "best.json"
+        tune(folder / "study", Quick(rising_to), 2)
+        self.journal = folder / "study" / "journal.log"
 
     # One loader each: what it reads, and how
 
@@ -108,6 +112,9 @@ class Fuzz:
 
     def replay_buffer(self) -> object:
         return self.model.load_replay_buffer(self.buffer)
+
+    def tune_journal(self) -> object:
+        return Study(question(), self.journal.parent, 2, lambda _: None).best()
 
     def settings_file(self) -> object:
         argv = ["train", "--config", str(self.best)]
@@ -172,6 +179,21 @@ def plain_json(path: Path) -> Callable[[random.Random], None]:
             path.write_bytes(mutants.of_bytes(content, rng))
         else:
             path.write_text(json.dumps(mutants.of_json(data, rng)))
+
+    return mutate
+
+
+def json_lines(path: Path) -> Callable[[random.Random], None]:
+    content = path.read_bytes()
+
+    def mutate(rng: random.Random) -> None:
+        if rng.random() < 0.3:
+            path.write_bytes(mutants.of_bytes(content, rng))
+            return
+        lines = content.splitlines()
+        at = rng.randrange(len(lines))
+        lines[at] = json.dumps(mutants.of_json(json.loads(lines[at]), rng)).encode()
+        path.write_bytes(b"\n".join(lines) + b"\n")
 
     return mutate
 
@@ -297,6 +319,8 @@ def mutations(fuzz: Fuzz, loader: str) -> Callable[[random.Random], None]:
             return plain(fuzz.buffer)
         case "settings_file":
             return plain_json(fuzz.best)
+        case "tune_journal":
+            return json_lines(fuzz.journal)
     raise AssertionError(loader)
 
 
@@ -314,6 +338,7 @@ LOADERS = [
     "model_zip",
     "replay_buffer",
     "settings_file",
+    "tune_journal",
 ]
 
 
@@ -346,8 +371,8 @@ def throw_at(fuzz: Fuzz, loader: str, count: int, capfd: pytest.CaptureFixture[s
         path.write_bytes(content)
     load()
     capfd.readouterr()
-    # What a file of lines can lose or change is a row; the checksums that see this are in test_damage.py.
-    assert refused > 0.5 * count or loader == "metrics_csv", f"{refused} of {count} were refused"
+    # Where lines can be lost or changed, other checks see it: test_damage.py, and a trial's score in test_tune.py.
+    assert refused > (0.5 * count if loader not in ("metrics_csv", "tune_journal") else -1), f"{refused} of {count}"
 
 
 @pytest.mark.parametrize("loader", LOADERS)

@@ -226,6 +226,16 @@ def test_a_journal_that_someone_else_wrote(tmp_path):
         tune(tmp_path / "a", Quick(rising_to), 1)
 
 
+def test_a_journal_that_was_altered_is_noticed_by_what_its_runs_say(tmp_path, at_once):
+    pytest.importorskip("optuna")
+    asked, _ = tune(tmp_path / "a", Quick(rising_to), 2)
+    journal, best = tmp_path / "a" / "journal.log", asked.best()
+    assert str(best.score) in journal.read_text()
+    journal.write_text(journal.read_text().replace(str(best.score), str(10 * best.score)))
+    with pytest.raises(UsageError, match=f"trial {best.number} scored"):
+        tune(tmp_path / "a", Quick(rising_to), 2)[0].best()
+
+
 def test_half_a_line_at_the_end_of_a_journal_costs_nothing(tmp_path, at_once):
     pytest.importorskip("optuna")
     tune(tmp_path / "a", Quick(rising_to), 2)

@@ -151,8 +151,18 @@ class Study:
         complete = [trial for trial in self._study.trials if trial.state == self._optuna.trial.TrialState.COMPLETE]
         if not complete:
             return None
-        trial = max(complete, key=lambda trial: trial.value)
-        return Outcome(trial.number, self._settings(trial.params), trial.value, given_up=False)
+        try:
+            trial = max(complete, key=lambda trial: trial.value)
+            settings = self._settings(trial.params)
+            measured = trial_scores(self._jobs(trial.number, settings))
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"{self.folder} is damaged: its journal lacks {error}") from None
+        if measured and not np.isclose(measured[max(measured)], trial.value):
+            raise UsageError(
+                f"{self.folder} is damaged: its journal says that trial {trial.number} scored {trial.value:g}, "
+                f"and its runs {measured[max(measured)]:g}"
+            )
+        return Outcome(trial.number, settings, trial.value, given_up=False)
 
     def counts(self) -> dict[str, int]:
         """Trials by what came of them."""
@@ -162,17 +172,20 @@ class Study:
 
     def _begin(self, of_optuna: Any) -> Iterator[Job]:
         settings = self._settings({field: _propose(of_optuna, field, at) for field, at in self.question.space.items()})
-        number, trials = of_optuna.number, self.folder / "trials"
-        seeds = range(self.question.seeds)
+        number = of_optuna.number
         self._open_trials[number] = Trial(of_optuna, settings, [])
         try:
-            jobs = [Job(self.question.config(settings, seed), trials / f"{number:04d}-seed{seed}") for seed in seeds]
+            jobs = self._jobs(number, settings)
             missing = [job for job in jobs if not job.finished()]
         except UsageError as error:  # settings that do not go together, or something else that lies there
             self._end(number, None, reason=str(error))
             return
         self._open_trials[number] = Trial(of_optuna, settings, jobs)
         yield from missing
+
+    def _jobs(self, number: int, settings: Sequence[str]) -> list[Job]:
+        seeds, trials = range(self.question.seeds), self.folder / "trials"
+        return [Job(self.question.config(settings, seed), trials / f"{number:04d}-seed{seed}") for seed in seeds]
 
     def _settings(self, params: dict[str, Any]) -> list[str]:
         return [f"{field}={where.setting(params[field])}" for field, where in self.question.space.items()]
@@ -209,8 +222,8 @@ class Study:
             backend = optuna.storages.journal.JournalFileBackend(str(journal), lock_obj=_NoLock())
             storage = optuna.storages.JournalStorage(backend)
             studies = {study.study_name: study for study in optuna.get_all_study_summaries(storage)}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UsageError(f"{journal} is not a journal of Optuna, or it is damaged: {error}") from None
+        except Exception as error:  # whatever Optuna's own reader stumbles over
+            raise UsageError(f"{journal} is not a journal of Optuna, or it is damaged: {error!r}") from None
         if studies and NAME not in studies:
             raise UsageError(f"{journal} holds another study, {next(iter(studies))!r}; choose another --out")
         ours, asked = self.question.to_json(), studies[NAME].user_attrs.get("question") if studies else None
