@@ -78,7 +78,7 @@ class Fuzz:
         self.parser = cli._parser()
         self.best = folder / "best.json"
         tune(folder / "study", Quick(rising_to), 2)
-        self.journal = folder / "study" / "journal.log"
+        self.journal, self.question = folder / "study" / "journal.log", question()
 
     # One loader each: what it reads, and how
 
@@ -114,7 +114,7 @@ class Fuzz:
         return self.model.load_replay_buffer(self.buffer)
 
     def tune_journal(self) -> object:
-        return Study(question(), self.journal.parent, 2, lambda _: None).best()
+        return Study(self.question, self.journal.parent, 2, lambda _: None).best()
 
     def settings_file(self) -> object:
         argv = ["train", "--config", str(self.best)]
@@ -278,7 +278,7 @@ def archive(fuzz: Fuzz) -> Callable[[random.Random], None]:
     content, (about, arrays) = fuzz.archive.read_bytes(), read_archive(fuzz.archive)
 
     def mutate(rng: random.Random) -> None:
-        if rng.random() > 0.01:
+        if rng.random() > 0.003:
             fuzz.archive.write_bytes(mutants.of_bytes(content, rng))
             return
         other = mutants.of_json(about, rng)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from mepg.errors import UsageError
 from mepg.run.config import Config
-from mepg.run.files import Damaged
+from mepg.run.files import Damaged, finite
 from mepg.run.folder import Folder
 
 Vector = npt.NDArray[np.float64]
@@ -144,10 +144,10 @@ def _check_result(folder: Folder, config: Config, result: dict[str, Any], return
     """The run's seconds and those that evaluation took, once the result agrees with what was measured."""
 
     def number(name: str, default: float | None = None) -> float:
-        value: Any = result.get(name, default)
-        if type(value) not in (int, float) or not np.isfinite(value):
-            raise UsageError(f"{folder.result_file} says {name} = {value!r}, which is not a number")
-        return float(value)
+        try:
+            return finite(result.get(name, default))
+        except ValueError as error:
+            raise UsageError(f"{folder.result_file}: {name} = {error}") from None
 
     if number("steps") != config.steps or not np.isclose(number("final_return"), returns[-1].mean()):
         raise UsageError(f"{folder.result_file} does not agree with {folder.evaluations_file.name}")

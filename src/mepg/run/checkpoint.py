@@ -12,7 +12,6 @@ still has the one before, ring and all.
 from __future__ import annotations
 
 import itertools
-import math
 import re
 import shutil
 from pathlib import Path
@@ -24,7 +23,7 @@ import numpy.typing as npt
 
 from mepg.errors import RunFailure, UsageError
 from mepg.run.evaluate import Episode
-from mepg.run.files import Arrays, Damaged, Seal, read_arrays, read_sealed, write_arrays, write_sealed
+from mepg.run.files import Arrays, Damaged, Seal, count, finite, read_arrays, read_sealed, write_arrays, write_sealed
 from mepg.run.loop import Snapshot
 from mepg.run.replay import Replay
 
@@ -115,8 +114,8 @@ class Checkpoints:
         content = self._manifest(step)
         try:
             snapshot = self._snapshot(content, like)
-            pieces = [Piece(_count(start), _count(stop), str(sha256)) for start, stop, sha256 in content["replay"]]
-            rows, spent = _count(content["rows"]), Spent(*map(_finite, content["seconds"]))
+            pieces = [Piece(count(start), count(stop), str(sha256)) for start, stop, sha256 in content["replay"]]
+            rows, spent = count(content["rows"]), Spent(*map(finite, content["seconds"]))
             metrics = _seal(content["metrics"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise Damaged(f"{step:09d}.json: {error!r}") from None
@@ -134,7 +133,7 @@ class Checkpoints:
         """Only the agent's arrays at `step`, and the number of the next episode."""
         content = self._manifest(step)
         try:
-            return self._arrays(content), max(_count(number) for number in content["episodes"]) + 1
+            return self._arrays(content), max(count(number) for number in content["episodes"]) + 1
         except (KeyError, TypeError, ValueError) as error:
             raise Damaged(f"{step:09d}.json: {error!r}") from None
 
@@ -160,7 +159,7 @@ class Checkpoints:
 
     def _snapshot(self, content: dict[str, Any], like: Snapshot) -> Snapshot:
         arrays = self._arrays(content)
-        episodes = [_count(number) for number in content["episodes"]]
+        episodes = [count(number) for number in content["episodes"]]
         if len(episodes) != len(like.episodes):
             raise ValueError(f"{len(episodes)} episodes under way")
         return Snapshot(
@@ -171,7 +170,7 @@ class Checkpoints:
             episodes=episodes,
             actions=[_alike(arrays[f"actions.{i}"], taken, axis=1) for i, taken in enumerate(like.actions)],
             recent=_episodes(content["recent"]),
-            evaluations={_count(step): _episodes(episodes) for step, episodes in content["evaluations"]},
+            evaluations={count(step): _episodes(episodes) for step, episodes in content["evaluations"]},
             sums=_alike(arrays["sums"], like.sums),
         )
 
@@ -202,7 +201,7 @@ class Checkpoints:
 
 
 def _episodes(data: Any) -> list[Episode]:
-    return [Episode(_finite(total), _count(length)) for total, length in data]
+    return [Episode(finite(total), count(length)) for total, length in data]
 
 
 def _seal(data: Any) -> Seal | None:
@@ -210,18 +209,6 @@ def _seal(data: Any) -> Seal | None:
         return None if data is None else Seal(*data)
     except TypeError:
         raise Damaged(f"{data!r} is no checksum") from None
-
-
-def _count(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 2**53:
-        raise ValueError(f"{value!r} is not a number of things")
-    return value
-
-
-def _finite(value: Any) -> float:
-    if type(value) not in (int, float) or not math.isfinite(value):
-        raise ValueError(f"{value!r} is not a number")
-    return float(value)
 
 
 def _alike(array: npt.NDArray[Any], like: npt.NDArray[Any], axis: int = 0) -> npt.NDArray[Any]:

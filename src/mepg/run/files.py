@@ -100,6 +100,20 @@ def read_sealed(path: Path) -> dict[str, Any]:
     return data
 
 
+def count(value: Any) -> int:
+    """A number of things out of JSON; a ValueError if it is not one."""
+    if type(value) is not int or not 0 <= value < 2**53:
+        raise ValueError(f"{str(value)[:50]!r} is not a number of things")
+    return value
+
+
+def finite(value: Any) -> float:
+    """A number out of JSON; a ValueError if it is not one."""
+    if type(value) not in (int, float) or not abs(value) < 1.8e308:
+        raise ValueError(f"{str(value)[:50]!r} is not a number")
+    return float(value)
+
+
 def digest(data: Any) -> str:
     """The same for equal data, however it is laid out."""
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()

@@ -28,7 +28,7 @@ from mepg.core.types import Array, Key
 from mepg.errors import UsageError
 from mepg.run.checkpoint import Checkpoints
 from mepg.run.envs import Env
-from mepg.run.files import Damaged, read_sealed, read_until, write_sealed
+from mepg.run.files import Damaged, count, finite, read_sealed, read_until, write_sealed
 from mepg.run.folder import Folder
 from mepg.run.keys import episode_seed, jax_key
 from mepg.run.policy import Policy, load_policy
@@ -247,7 +247,7 @@ def read_inspection(folder: Folder) -> Inspection | None:
 
 def _columns(kind: Any) -> Callable[[Any], Any]:
     def read(data: Any) -> Any:
-        columns = [[_finite(number) for number in data[name]] for name in kind._fields]
+        columns = [[finite(number) for number in data[name]] for name in kind._fields]
         if len({len(column) for column in columns}) != 1:
             raise ValueError("columns of different lengths")
         return kind(*columns)
@@ -256,29 +256,17 @@ def _columns(kind: Any) -> Callable[[Any], Any]:
 
 
 def _shares(data: Any) -> Numbers | None:
-    shares = None if data is None else [_finite(share) for share in data]
+    shares = None if data is None else [finite(share) for share in data]
     if shares is not None and len(shares) != len(LEVELS):
         raise ValueError("a coverage for other levels")
     return shares
 
 
-def _count(value: Any) -> int:
-    if type(value) is not int:
-        raise ValueError(f"{value!r} is not a whole number")
-    return value
-
-
-def _finite(value: Any) -> float:
-    if type(value) not in (int, float) or not math.isfinite(value):
-        raise ValueError(f"{value!r} is not a number")
-    return float(value)
-
-
 _KINDS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("run", "algorithm", "env"), str),
-    **dict.fromkeys(("seed", "step", "episodes", "steps", "left_out"), _count),
+    **dict.fromkeys(("seed", "step", "episodes", "steps", "left_out"), count),
     **dict.fromkeys(("first", "some"), _columns(Trace)),
     "noise": _columns(Noise),
     "coverage": _shares,
-    **dict.fromkeys(("bias", "error", "spread"), _finite),
+    **dict.fromkeys(("bias", "error", "spread"), finite),
 }

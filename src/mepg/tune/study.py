@@ -215,18 +215,23 @@ class Study:
         write_json(self.folder / "best.json", content)
 
     def _open(self, journal: Path) -> Any:
-        """The study in the journal, or a new one; a UsageError if it is about something else."""
-        optuna = self._optuna
+        """The study in the journal, or a new one; a UsageError if it is about something else, or damaged."""
         _mend(journal)
         try:
-            backend = optuna.storages.journal.JournalFileBackend(str(journal), lock_obj=_NoLock())
-            storage = optuna.storages.JournalStorage(backend)
-            studies = {study.study_name: study for study in optuna.get_all_study_summaries(storage)}
+            return self._read(journal)
+        except UsageError:
+            raise
         except Exception as error:  # whatever Optuna's own reader stumbles over
             raise UsageError(f"{journal} is not a journal of Optuna, or it is damaged: {error!r}") from None
+
+    def _read(self, journal: Path) -> Any:
+        optuna, ours = self._optuna, self.question.to_json()
+        backend = optuna.storages.journal.JournalFileBackend(str(journal), lock_obj=_NoLock())
+        storage = optuna.storages.JournalStorage(backend)
+        studies = {study.study_name: study for study in optuna.get_all_study_summaries(storage)}
         if studies and NAME not in studies:
             raise UsageError(f"{journal} holds another study, {next(iter(studies))!r}; choose another --out")
-        ours, asked = self.question.to_json(), studies[NAME].user_attrs.get("question") if studies else None
+        asked = studies[NAME].user_attrs.get("question") if studies else None
         if asked is not None and asked != ours:
             name = next(name for name in ours if asked.get(name) != ours[name])
             raise UsageError(
