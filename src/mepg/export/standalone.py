@@ -6,21 +6,17 @@ action = act(observation)  # or a batch of them; within the environment's own bo
 """
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-OPERATIONS: dict[str, Callable[..., Any]] = {
-    **{name: getattr(np, name) for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum")},
-    **{name: getattr(np, name) for name in ("tanh", "sqrt", "exp", "log", "negative", "less", "greater")},
-    **{name: getattr(np, name) for name in ("where", "matmul", "argmax", "take_along_axis")},
+ALIKE = "add subtract multiply divide maximum minimum tanh sqrt exp log negative less greater where matmul argmax"
+OPERATIONS: dict[str, Any] = {name: getattr(np, name) for name in [*ALIKE.split(), "reshape", "take_along_axis"]} | {
     "max": lambda x, axes: x.max(tuple(axes)),
     "min": lambda x, axes: x.min(tuple(axes)),
     "sum": lambda x, axes: x.sum(tuple(axes)),
     "cast": lambda x, to: x.astype(to),
-    "reshape": np.reshape,
     "transpose": lambda x, perm: x.transpose(perm),
     "expand": lambda x, shape: np.broadcast_to(x, np.broadcast_shapes(x.shape, shape)),
     "concatenate": lambda *x, axis: np.concatenate(x, axis),
@@ -36,7 +32,7 @@ def run(operations: Any, constants: dict[str, Any], obs: Any) -> dict[str, Any]:
     return values
 
 
-def load_policy(path: Any = None) -> Callable[[Any], Any]:
+def load_policy(path: Any = None) -> Any:
     """A function from one observation, or a batch, to actions."""
     with np.load(path or Path(__file__).with_name("policy.npz"), allow_pickle=False) as file:
         constants = dict(file)
