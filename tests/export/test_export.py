@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -22,7 +23,9 @@ from mepg.export.numpy import to_npz
 from mepg.export.onnx import open_session, to_onnx
 from mepg.export.program import trace
 from mepg.export.standalone import load_policy, run
+from mepg.run.config import Config
 from mepg.run.folder import Folder
+from mepg.run.session import Session
 from tests.conftest import jit_quickly
 from tests.run import stubs  # noqa: F401
 from tests.test_environments import run_mepg
@@ -165,8 +168,8 @@ def test_what_it_says(finished, capsys):
 def test_what_differs_is_not_written(finished, monkeypatch, capsys, tmp_path):
     right = carry.open_run
 
-    def wrong(folder):
-        source = right(folder)
+    def wrong(*run):
+        source = right(*run)
         return source._replace(actions=source.actions + 1e-4)
 
     monkeypatch.setattr(carry, "open_run", wrong)
@@ -186,12 +189,14 @@ def test_a_tie_between_actors_is_not_a_difference(finished):
     assert carry._undecided(program, source.obs).all()
 
 
-def test_an_unfinished_run_exports_its_newest_checkpoint_and_says_so(finished, tmp_path, capsys):
+def test_an_unfinished_run_exports_its_newest_checkpoint_and_says_so(tmp_path, capsys):
     run = tmp_path / "unfinished"
-    shutil.copytree(finished / "me-sac", run)
-    for name in ("policy.safetensors", "result.json"):
-        (run / name).unlink()
-    max((run / "checkpoints").glob("*.json")).unlink()
+    settings = ["hidden=8,8", "batch_size=8", "warmup=20"]
+    config = Config.make("me-sac", settings, env="StubScaled-v0", steps=6000, eval_every=50, eval_episodes=1)
+    with Session(config, run) as session:
+        for record in session:
+            if record.step == 60:
+                session.stop(signal.SIGTERM)
     assert main(["export", str(run), "--numpy", "plain", "--card"]) == 0
     assert "the run is unfinished, this is its policy at step 60" in capsys.readouterr().out
     assert "unfinished: of 6,000" in (run / "README.md").read_text()

@@ -1,5 +1,6 @@
 """Files as they come out of a bad disk, a bad cable, or the hands of someone who means harm."""
 
+import copy
 import json
 import random
 from collections.abc import Iterator
@@ -62,7 +63,7 @@ def of_json(data: Any, rng: random.Random) -> Any:
                 text[rng.randrange(len(text))] = rng.choice(("", "é", "0", "/", ":", "\n", "<"))
                 holder[key] = "".join(text)
             case _:
-                holder[key] = rng.choice(STRANGE)
+                holder[key] = copy.deepcopy(rng.choice(STRANGE))  # which the next round may change
     return data
 
 
