@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import jax
 import numpy as np
 
-from mepg.errors import UsageError
+from mepg.errors import RunFailure, UsageError
 from mepg.run.checkpoint import Checkpoints, Spent
 from mepg.run.config import Config
 from mepg.run.envs import Env
@@ -84,20 +85,39 @@ class Session:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self._open.close()
+        except OSError:  # a log that could not be written cannot be closed either: the first word about it is enough
+            if kind is None:
+                raise
 
     def __iter__(self) -> Iterator[Record]:
         if self.result is not None:
             return
-        for record in self.loop:
-            self._keep(record)
-            yield record
-            if self.stopped_by is not None or record.step % self._checkpoint_every < self.config.envs:
-                self._save()
-            if self.stopped_by is not None:
-                return
-        self._finish()
+        try:
+            for record in self.loop:
+                self._keep(record)
+                yield record
+                if self.stopped_by is not None or record.step % self._checkpoint_every < self.config.envs:
+                    self._save()
+                if self.stopped_by is not None:
+                    return
+            self._finish()
+        except OSError as error:
+            raise self._failure(f"{self.folder.path} cannot be written: {error.strerror or error}") from None
+        except MemoryError as error:
+            raise self._failure(f"there is not enough memory: {error}") from None
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            raise self._failure(f"there is not enough memory: {str(error).splitlines()[0]}") from None
+
+    def _failure(self, what: str) -> RunFailure:
+        """Of the machine, not of the run."""
+        return RunFailure(
+            f"step {self.loop.step}: {what}; what was saved before is whole, and the same command goes on from there"
+        )
 
     def stop(self, number: int) -> None:
         """Save after the step under way, and end: for a signal's handler."""
