@@ -289,7 +289,6 @@ def _train(arguments: argparse.Namespace) -> int:
 
     machine.prepare(arguments.threads)
     from mepg.display import Display
-    from mepg.report.curves import draw_learning_curve
     from mepg.run.config import Config
     from mepg.run.folder import read_evaluations
     from mepg.run.session import Session
@@ -320,6 +319,8 @@ def _train(arguments: argparse.Namespace) -> int:
         if session.result is None:
             return _say_stopped(arguments, session, path)
         if not session.folder.curve_file.exists():
+            from mepg.report.curves import draw_learning_curve  # a second, which need not come before the first step
+
             title = f"{config.algorithm} on {config.env}, seed {config.seed}"
             draw_learning_curve(session.folder.curve_file, title, read_evaluations(session.folder.evaluations_file))
     _say(arguments, {"run": str(path), "finished": True, **session.result}, _ending(path, session, already_finished))

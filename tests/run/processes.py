@@ -14,6 +14,7 @@ import numpy as np
 
 from mepg.run.files import read_arrays
 
+ROOT = Path(__file__).parent.parent.parent
 SMALL = ["hidden=16,16", "batch_size=16", "warmup=150"]
 
 
@@ -23,20 +24,39 @@ def command(algorithm, env, out, *, steps, settings=(), extra=()):
     return [sys.executable, "-m", "mepg", "train", algorithm, "--env", env, "--out", str(out), *fixed, *sets, *extra]
 
 
-def start(argv) -> subprocess.Popen:
+def start(argv, **variables) -> subprocess.Popen:
     # tests/ on the path, so that the stub environments are there under the name tests.run.stubs:...
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent.parent)}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
 
-def run(argv) -> subprocess.CompletedProcess:
-    process = start(argv)
+def run(argv, **variables) -> subprocess.CompletedProcess:
+    process = start(argv, **variables)
     out, err = process.communicate(timeout=300)
     return subprocess.CompletedProcess(argv, process.returncode, out, err)
 
 
+def finish(argv, **variables) -> str:
+    """Run it to its end, which has to be a good one; gives what it printed."""
+    done = run(argv, **variables)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def checkpoints(folder) -> set[str]:
     return {path.name for path in (folder / "checkpoints").glob("*.json")}
+
+
+def newest(folder) -> int:
+    """The step of the newest checkpoint; 0 if there is none."""
+    return max((int(name.removesuffix(".json")) for name in checkpoints(folder)), default=0)
+
+
+def wait_for(condition, process: subprocess.Popen, pause: float = 0.002) -> bool:
+    """Until it holds, or the process has ended; gives whether it holds."""
+    while not (holds := bool(condition())) and process.poll() is None:
+        time.sleep(pause)
+    return holds
 
 
 def kill_after_progress(argv, folder, delay, number=signal.SIGKILL):
@@ -46,8 +66,7 @@ def kill_after_progress(argv, folder, delay, number=signal.SIGKILL):
     """
     before = checkpoints(folder)
     process = start(argv)
-    while process.poll() is None and checkpoints(folder) <= before:
-        time.sleep(0.002)
+    wait_for(lambda: not checkpoints(folder) <= before, process)
     time.sleep(delay)
     process.send_signal(number)
     out, err = process.communicate(timeout=120)
