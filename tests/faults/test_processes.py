@@ -1,8 +1,10 @@
 """Real training processes: killed, signalled, two at once, and with a clock that goes backwards."""
 
+import json
 import os
 import random
 import signal
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -11,7 +13,17 @@ import pytest
 
 from mepg.algos import algorithms
 from mepg.run.files import read_arrays
-from tests.run.processes import assert_same_run, checkpoints, command, finish, newest, run, start, wait_for
+from tests.run.processes import (
+    ROOT,
+    assert_same_run,
+    command,
+    finish,
+    newest,
+    run,
+    start,
+    tensorboard,
+    wait_for,
+)
 
 pytestmark = pytest.mark.faults
 
@@ -118,3 +130,139 @@ def test_kill_9(algorithm, tmp_path, count):
         assert moments[kind] >= 1, (kind, moments)
     assert moments["kills"] >= 4
     count(**moments)
+
+
+# Signals
+
+
+def watched(out):
+    """Checkpoints large enough to be met while they are written; the update is compiled after step 100."""
+    settings = [*SETTINGS, "hidden=256,256"]
+    extra = ["--checkpoint-every", "100", "--eval-every", "450", "--eval-episodes", "2"]
+    return command("ddpg", "tests.faults.stubs:Watched-v0", out, steps=STEPS, settings=settings, extra=extra)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed")
+    finish(watched(folder / "run"))
+    return folder / "run"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("moment", ["starting", "compiling", "evaluating", "writing"])
+def test_a_signal(moment, number, undisturbed, tmp_path, count):
+    """Saved after the step under way, or left at once if there is nothing to save yet; either with a word."""
+    argv, folder = watched(tmp_path / "run"), tmp_path / "run"
+    process = start(argv, EVALUATING=str(tmp_path / "evaluating"))
+    if moment == "starting":  # JAX is being loaded
+        wait_for(lambda: "jaxlib" in Path(f"/proc/{process.pid}/maps").read_text(), process)
+    elif moment == "compiling":
+        wait_for(lambda: newest(folder) == 100, process)
+        time.sleep(0.1)
+    elif moment == "evaluating":
+        wait_for((tmp_path / "evaluating").exists, process)
+    elif moment == "writing":
+        wait_for(lambda: newest(folder) >= 100, process)
+        assert halt_while_writing(process, folder, {})
+    process.send_signal(number)
+    process.send_signal(signal.SIGCONT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 128 + number, err
+    if moment == "starting":
+        assert err == "mepg: interrupted; what the last checkpoint holds is safe\n"
+    else:
+        assert err == ""
+        assert f"{number.name}: saved at step {newest(folder)} of 1,000; the same command goes on from there" in out
+        assert moment != "evaluating" or newest(folder) == 450
+    finish(argv)
+    assert_same_run(undisturbed, folder)
+    count(signals=1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("moment", ["evaluating", "saving"])
+def test_two_signals(moment, number, undisturbed, tmp_path, count):
+    """The second is not waited for, and what was saved before the first is whole."""
+    argv, folder = watched(tmp_path / "run"), tmp_path / "run"
+    for _ in range(5):  # the first signal makes it save and end, perhaps before it can be met
+        process, saved = start(argv, EVALUATING=str(tmp_path / "evaluating")), newest(folder)
+        if moment == "evaluating":
+            wait_for((tmp_path / "evaluating").exists, process)
+            process.send_signal(number)
+            time.sleep(0.1)
+            break
+        wait_for(lambda saved=saved: newest(folder) > saved, process)
+        before = being_written(folder)
+        process.send_signal(number)
+        if halt_while_writing(process, folder, before):
+            break
+        process.communicate()
+        assert process.returncode == 128 + number
+    saved = newest(folder)
+    process.send_signal(number)
+    process.send_signal(signal.SIGCONT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, (out, err)
+    assert err == "mepg: interrupted; what the last checkpoint holds is safe\n"
+    assert "saved at" not in out
+    assert f"resumed at step {saved}" in finish(argv)
+    assert_same_run(undisturbed, folder)
+    count(signals=2)
+
+
+def test_two_processes_on_one_folder(undisturbed, tmp_path):
+    """The second is refused, even if someone has deleted the lock, and does the first no harm."""
+    argv, folder = watched(tmp_path / "run"), tmp_path / "run"
+    first = start(argv)
+    wait_for(lambda: newest(folder), first)
+    for _ in range(2):
+        second = run(argv)
+        assert second.returncode == 2
+        assert second.stderr == f"mepg: {folder} is in use: another process is training there\n"
+        (folder / ".lock").unlink()
+    assert first.poll() is None, "it was too quick for the others to meet it"
+    _, err = first.communicate(timeout=300)
+    assert first.returncode == 0, err
+    assert_same_run(undisturbed, folder)
+
+
+BACKWARDS = """
+import sys
+import time
+time.time = lambda since=time.time(), real=time.time: 1e9 - (real() - since)
+"""
+
+
+@pytest.fixture
+def clock_goes_backwards(tmp_path):
+    """Variables for a process that believes in 2001, and that every second was before the last."""
+    (tmp_path / "clock").mkdir()
+    (tmp_path / "clock" / "sitecustomize.py").write_text(BACKWARDS)
+    return {"PYTHONPATH": f"{tmp_path / 'clock'}{os.pathsep}{ROOT}"}
+
+
+def test_clock_set_back(undisturbed, tmp_path, clock_goes_backwards):
+    """Resumed with a clock that goes backwards, on files that were written in the future."""
+    argv, folder = watched(tmp_path / "run"), tmp_path / "run"
+    process = start(argv)
+    wait_for(lambda: newest(folder) >= 400, process)
+    process.kill()
+    process.communicate()
+    later = time.time() + 365 * 86_400
+    for path in folder.rglob("*"):
+        os.utime(path, (later, later))
+    assert "resumed at step" in finish(argv, **clock_goes_backwards)
+    assert_same_run(undisturbed, folder)
+    assert tensorboard(folder) == tensorboard(undisturbed)
+
+
+def test_tuning_with_the_clock_set_back(tmp_path, clock_goes_backwards):
+    argv = [sys.executable, "-m", "mepg", "tune", "ddpg", "--env", "Pendulum-v1", "--seeds", "1", "--steps", "400"]
+    argv += ["--set", "hidden=8", "--set", "batch_size=8", "--set", "warmup=100", "--space", "actor_lr=1e-4:1e-3"]
+    argv += ["--eval-every", "200", "--eval-episodes", "1", "--out", str(tmp_path / "study"), "--json"]
+    pytest.importorskip("optuna")
+    first = json.loads(finish([*argv, "--trials", "1"]))
+    assert first["complete"] == 1
+    second = json.loads(finish([*argv, "--trials", "2"], **clock_goes_backwards))
+    assert (second["complete"], second["failed"], second["unfinished"]) == (2, 0, 0)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
+from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from mepg.run.files import read_arrays
 
@@ -78,6 +80,25 @@ def metrics(folder):
     with (folder / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
     return [{name: value for name, value in row.items() if name != "time/fps"} for row in rows]
+
+
+def tensorboard(folder) -> dict[str, list[int]]:
+    """The steps of each tag, as TensorBoard shows them: files in the order of their names, purged at each new start.
+
+    A record is a length, its checksum, an event and its checksum.
+    """
+    steps: dict[str, list[int]] = {}
+    for path in sorted(folder.glob("events.out.*")):
+        content, at = path.read_bytes(), 0
+        while at < len(content):
+            (length,) = struct.unpack_from("<Q", content, at)
+            event = Event.FromString(content[at + 12 : at + 12 + length])
+            at += 12 + length + 4
+            if event.session_log.status == SessionLog.START:
+                steps = {tag: [step for step in seen if step < event.step] for tag, seen in steps.items()}
+            for value in event.summary.value:
+                steps.setdefault(value.tag, []).append(event.step)
+    return steps
 
 
 def assert_same_run(a: Path, b: Path):
