@@ -59,28 +59,43 @@ def holds_lock(process, folder):
         return False
 
 
-def halt_while_writing(process, folder, before):
-    """Stop it with a file of a checkpoint half written; False if it ends before that is seen."""
-    while wait_for(lambda: being_written(folder).items() - before.items(), process, pause=0.0002):
-        process.send_signal(signal.SIGSTOP)
-        while (state := Path(f"/proc/{process.pid}/stat").read_text().rpartition(") ")[2][0]) not in "TtZ":
-            pass
-        if state != "Z" and being_written(folder).items() - before.items():
-            return True
-        process.send_signal(signal.SIGCONT)
-    return False
+HALTS = """
+import os, signal
+numbers, real = [int(number) for number in os.environ["HALTS"].split(",")], os.fsync
+
+def fsync(file):
+    path = os.readlink(f"/proc/self/fd/{file}") if isinstance(file, int) else ""
+    if path.endswith(".writing") and path.split("/")[-2] in ("checkpoints", "replay"):
+        numbers[:] = [number - 1 for number in numbers]
+        if 0 in numbers:
+            os.kill(os.getpid(), signal.SIGSTOP)
+    real(file)
+
+os.fsync = fsync
+"""
+
+
+def halting(folder, *numbers):
+    """Variables for a process that stops itself while it writes its n-th file of a checkpoint, which has three."""
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(HALTS)
+    return {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "HALTS": ",".join(map(str, numbers))}
+
+
+def wait_until_halted(process):
+    stat = Path(f"/proc/{process.pid}/stat")
+    assert wait_for(lambda: stat.read_text().rpartition(") ")[2][0] == "T", process, pause=0.01), process.communicate()
 
 
 def kill_9(argv, folder, kind, rng):
     """Start it, kill it at a moment of this kind, and give what kinds of moment it really was."""
     written_before, saved_before = being_written(folder), newest(folder)
-    process = start(argv)
+    halts = halting(folder.parent / "halts", rng.randint(4, 15)) if kind == "writing_a_checkpoint" else {}
+    process = start(argv, **halts)
     if kind == "any_moment":  # imports, compiling, the first steps
         time.sleep(rng.uniform(0, 3.5))
     elif kind == "writing_a_checkpoint":
-        several = rng.randint(1, 4) * 40
-        wait_for(lambda: newest(folder) >= saved_before + several, process)
-        halt_while_writing(process, folder, written_before)
+        wait_until_halted(process)
     elif kind == "resuming":
         wait_for(lambda: holds_lock(process, folder), process, pause=0.0005)
         time.sleep(rng.uniform(0, 0.01))
@@ -136,10 +151,8 @@ def test_kill_9(algorithm, tmp_path, count):
 
 
 def watched(out):
-    """Checkpoints large enough to be met while they are written; the update is compiled after step 100."""
-    settings = [*SETTINGS, "hidden=256,256"]
     extra = ["--checkpoint-every", "100", "--eval-every", "450", "--eval-episodes", "2"]
-    return command("ddpg", "tests.faults.stubs:Watched-v0", out, steps=STEPS, settings=settings, extra=extra)
+    return command("ddpg", "tests.faults.stubs:Watched-v0", out, steps=STEPS, settings=SETTINGS, extra=extra)
 
 
 @pytest.fixture(scope="module")
@@ -154,17 +167,17 @@ def undisturbed(tmp_path_factory):
 def test_a_signal(moment, number, undisturbed, tmp_path, count):
     """Saved after the step under way, or left at once if there is nothing to save yet; either with a word."""
     argv, folder = watched(tmp_path / "run"), tmp_path / "run"
-    process = start(argv, EVALUATING=str(tmp_path / "evaluating"))
+    process = start(argv, EVALUATING=str(tmp_path / "evaluating"), **halting(tmp_path / "halts", 5))
     if moment == "starting":  # JAX is being loaded
         wait_for(lambda: "jaxlib" in Path(f"/proc/{process.pid}/maps").read_text(), process)
-    elif moment == "compiling":
+    elif moment == "compiling":  # the update, after the warm-up
         wait_for(lambda: newest(folder) == 100, process)
         time.sleep(0.1)
-    elif moment == "evaluating":
-        wait_for((tmp_path / "evaluating").exists, process)
-    elif moment == "writing":
-        wait_for(lambda: newest(folder) >= 100, process)
-        assert halt_while_writing(process, folder, {})
+    else:
+        wait_until_halted(process)
+        if moment == "evaluating":
+            process.send_signal(signal.SIGCONT)
+            wait_for((tmp_path / "evaluating").exists, process)
     process.send_signal(number)
     process.send_signal(signal.SIGCONT)
     out, err = process.communicate(timeout=120)
@@ -185,20 +198,18 @@ def test_a_signal(moment, number, undisturbed, tmp_path, count):
 def test_two_signals(moment, number, undisturbed, tmp_path, count):
     """The second is not waited for, and what was saved before the first is whole."""
     argv, folder = watched(tmp_path / "run"), tmp_path / "run"
-    for _ in range(5):  # the first signal makes it save and end, perhaps before it can be met
-        process, saved = start(argv, EVALUATING=str(tmp_path / "evaluating")), newest(folder)
-        if moment == "evaluating":
-            wait_for((tmp_path / "evaluating").exists, process)
-            process.send_signal(number)
-            time.sleep(0.1)
-            break
-        wait_for(lambda saved=saved: newest(folder) > saved, process)
-        before = being_written(folder)
+    halts = {} if moment == "evaluating" else halting(tmp_path / "halts", 5, 6)
+    process = start(argv, EVALUATING=str(tmp_path / "evaluating"), **halts)
+    if moment == "evaluating":
+        wait_for((tmp_path / "evaluating").exists, process)
         process.send_signal(number)
-        if halt_while_writing(process, folder, before):
-            break
-        process.communicate()
-        assert process.returncode == 128 + number
+        time.sleep(0.1)
+    else:
+        wait_until_halted(process)
+        process.send_signal(number)
+        process.send_signal(signal.SIGCONT)
+        wait_for(lambda: any(path.name.endswith(".json.writing") for path in being_written(folder)), process)
+        wait_until_halted(process)
     saved = newest(folder)
     process.send_signal(number)
     process.send_signal(signal.SIGCONT)
@@ -216,12 +227,13 @@ def test_two_processes_on_one_folder(undisturbed, tmp_path):
     argv, folder = watched(tmp_path / "run"), tmp_path / "run"
     first = start(argv)
     wait_for(lambda: newest(folder), first)
+    first.send_signal(signal.SIGSTOP)  # or it might be finished before the others have begun
     for _ in range(2):
         second = run(argv)
         assert second.returncode == 2
         assert second.stderr == f"mepg: {folder} is in use: another process is training there\n"
         (folder / ".lock").unlink()
-    assert first.poll() is None, "it was too quick for the others to meet it"
+    first.send_signal(signal.SIGCONT)
     _, err = first.communicate(timeout=300)
     assert first.returncode == 0, err
     assert_same_run(undisturbed, folder)
