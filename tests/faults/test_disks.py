@@ -106,10 +106,10 @@ def test_an_environment_that_eats_all_memory(tmp_path):
     assert newest(tmp_path / "run") == 200
 
 
-def test_too_little_memory_to_begin_with(tmp_path):
-    """A replay memory that the system will not promise."""
-    argv = command("ddpg", "Pendulum-v1", tmp_path / "run", steps=1000, settings=["replay_size=1000000000"])
-    limited = ["bash", "-c", 'ulimit -v 8000000; exec "$@"', "bash", *argv]
+@pytest.mark.parametrize("setting", ["replay_size=1000000000", "hidden=9000,9000"])
+def test_too_little_memory_to_begin_with(setting, tmp_path):
+    argv = command("ddpg", "Pendulum-v1", tmp_path / "run", steps=1000, settings=[setting])
+    limited = ["bash", "-c", 'ulimit -v 3500000; exec "$@"', "bash", *argv]
     failed = run(limited)
     assert_one_line(failed.returncode, failed.stderr, "this run does not fit into memory")
     assert not (tmp_path / "run").exists()

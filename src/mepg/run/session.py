@@ -61,8 +61,9 @@ class Session:
         envs = self._open.enter_context(contextlib.closing(gather(self.config.env, self.config.envs)))
         eval_env = self._open.enter_context(contextlib.closing(Env(self.config.env)))
         try:
-            self.replay = Replay(self.config.spec.replay_size, envs.sizes)
-            self.loop = Loop(self.config, self.config.build(envs.sizes), envs, eval_env, self.replay)
+            with _memory_errors_of_jax():
+                self.replay = Replay(self.config.spec.replay_size, envs.sizes)
+                self.loop = Loop(self.config, self.config.build(envs.sizes), envs, eval_env, self.replay)
         except MemoryError as error:
             raise UsageError(f"this run does not fit into memory: {error}") from None
         self.checkpoints = Checkpoints(self.folder.path)
@@ -96,22 +97,22 @@ class Session:
         if self.result is not None:
             return
         try:
-            for record in self.loop:
-                self._keep(record)
-                yield record
-                if self.stopped_by is not None or record.step % self._checkpoint_every < self.config.envs:
-                    self._save()
-                if self.stopped_by is not None:
-                    return
-            self._finish()
+            with _memory_errors_of_jax():
+                yield from self._records()
         except OSError as error:
             raise self._failure(f"{self.folder.path} cannot be written: {error.strerror or error}") from None
         except MemoryError as error:
             raise self._failure(f"there is not enough memory: {error}") from None
-        except jax.errors.JaxRuntimeError as error:
-            if "RESOURCE_EXHAUSTED" not in str(error):
-                raise
-            raise self._failure(f"there is not enough memory: {str(error).splitlines()[0]}") from None
+
+    def _records(self) -> Iterator[Record]:
+        for record in self.loop:
+            self._keep(record)
+            yield record
+            if self.stopped_by is not None or record.step % self._checkpoint_every < self.config.envs:
+                self._save()
+            if self.stopped_by is not None:
+                return
+        self._finish()
 
     def _failure(self, what: str) -> RunFailure:
         """Of the machine, not of the run."""
@@ -188,6 +189,17 @@ class Session:
         self.result = summary(self.loop.evaluations, self._spent())
         write_json(self.folder.result_file, self.result)
         self.checkpoints.drop_replay()
+
+
+@contextlib.contextmanager
+def _memory_errors_of_jax() -> Iterator[None]:
+    """As Python's own."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise MemoryError(str(error).splitlines()[0]) from None
 
 
 def summary(evaluations: Evaluations, spent: Spent) -> dict[str, Any]:
