@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 ENV_ID := InvertedPendulumSwingupBulletEnv-v0
 
-.PHONY: train test test-cluster test-sb3 test-slow check docs bench lock clean
+.PHONY: train test test-cluster test-sb3 test-faults test-slow check docs bench lock clean
 
 train: $(VENV)/.installed
 	$(BIN)/mepg train me-sac --env $(ENV_ID) --steps 30000 --set warmup=1000 --eval-every 2500 --threads 2
@@ -23,6 +23,10 @@ test-cluster: $(VENV)/.installed
 # With Stable-Baselines3 and its zoo, in a virtual environment of their own: 2 GB, a few minutes.
 test-sb3: $(VENV)-sb3/.installed
 	$(VENV)-sb3/bin/pytest -m sb3
+
+# Killed, stopped, starved and damaged on purpose: about ten minutes.
+test-faults: $(VENV)/.installed
+	XLA_FLAGS=--xla_backend_optimization_level=0 $(BIN)/pytest -n 2 --dist worksteal -m faults tests/faults
 
 # That the ensembles learn, and more of resuming: over half an hour.
 test-slow: $(VENV)/.installed

@@ -10,6 +10,7 @@ from mepg.algos import algorithms
 from mepg.cli import main
 from mepg.run.envs import PAPER_TASKS
 from tests.run import stubs  # noqa: F401
+from tests.run.processes import tensorboard
 
 TINY = ["--set", "hidden=8", "--set", "batch_size=8", "--set", "warmup=20", "--eval-episodes", "1"]
 
@@ -284,21 +285,6 @@ def test_two_processes_on_one_folder(tmp_path, capsys):
     assert "another process is training there" in capsys.readouterr().err
 
 
-def tensorboard_tags(folder):
-    """The tags in a run's event file: records of a length, its checksum, an event and its checksum."""
-    import struct
-
-    from tensorboardX.proto.event_pb2 import Event
-
-    (path,) = folder.glob("events.out.*")
-    content, at, tags = path.read_bytes(), 0, set()
-    while at < len(content):
-        (length,) = struct.unpack_from("<Q", content, at)
-        tags |= {value.tag for value in Event.FromString(content[at + 12 : at + 12 + length]).summary.value}
-        at += 12 + length + 4
-    return tags
-
-
 def test_metrics_and_tensorboard_have_the_names_that_sb3_users_know(tmp_path):
     import csv
 
@@ -307,7 +293,7 @@ def test_metrics_and_tensorboard_have_the_names_that_sb3_users_know(tmp_path):
     train_names = {"actor_loss", "critic_loss", "ent_coef", "ent_coef_loss", "entropy", "q", "n_updates"}
     train_names |= {"noise_one_mask", "noise_two_masks"}
     names = {"rollout/ep_rew_mean", "rollout/ep_len_mean", "time/fps"} | {f"train/{name}" for name in train_names}
-    assert tensorboard_tags(folder) == names | {"eval/mean_reward", "eval/mean_ep_length"}
+    assert tensorboard(folder).keys() == names | {"eval/mean_reward", "eval/mean_ep_length"}
     (row,) = csv.DictReader((folder / "metrics.csv").read_text().splitlines())
     assert row.keys() == names | {"time/total_timesteps"}
     assert all(float(value) == float(value) for value in row.values())

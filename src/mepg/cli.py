@@ -34,7 +34,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if getattr(arguments, "config", None):
             arguments.parser.set_defaults(**_read_settings(arguments.config, arguments.parser, arguments.env))
             arguments = parser.parse_args(argv)  # once more: what the command line says wins
-        return command(arguments)
+        saves = command in (_train, _reproduce, _tune)
+        with _signals_to(_end_at_once) if saves else contextlib.nullcontext():  # until there is something to save
+            status = command(arguments)
+        sys.stdout.flush()
+        return status
     except UsageError as error:
         print(f"mepg: {_plain(error)}", file=sys.stderr)
         return EXIT_USAGE
@@ -45,11 +49,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("mepg: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _drop_output_that_cannot_be_written()
         return EXIT_FAILURE
     except OSError as error:  # a full disk, a folder that is taken away: the checkpoints before it are whole
         print(f"mepg: {_plain(error)}", file=sys.stderr)
+        _drop_output_that_cannot_be_written()
         return EXIT_FAILURE
+    except MemoryError as error:
+        print(f"mepg: there is not enough memory: {error}", file=sys.stderr)
+        return EXIT_FAILURE
+
+
+def _drop_output_that_cannot_be_written() -> None:
+    """Python would try once more at its end, and say so in its own words."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _plain(text: object) -> str:
@@ -286,16 +302,10 @@ def _folder(text: str) -> Path:
 def _train(arguments: argparse.Namespace) -> int:
     if arguments.algorithm is None or arguments.env is None:
         arguments.parser.error("the following arguments are required: ALGO, --env; or a --config that names them")
-    with _signals_to(_end_at_once):  # until there is something to save
-        return _train_or_resume(arguments)
-
-
-def _train_or_resume(arguments: argparse.Namespace) -> int:
     from mepg.run import machine
 
     machine.prepare(arguments.threads)
     from mepg.display import Display
-    from mepg.report.curves import draw_learning_curve
     from mepg.run.config import Config
     from mepg.run.session import Session
 
@@ -325,10 +335,21 @@ def _train_or_resume(arguments: argparse.Namespace) -> int:
         if session.result is None:
             return _say_stopped(arguments, session, path)
         if not session.folder.curve_file.exists():
+            from mepg.report.curves import draw_learning_curve  # a second, which need not come before the first step
+
             title = f"{config.algorithm} on {config.env}, seed {config.seed}"
             draw_learning_curve(session.folder.curve_file, title, session.folder.evaluations(config))
     _say(arguments, {"run": str(path), "finished": True, **session.result}, _ending(path, session, already_finished))
     return 0
+
+
+def _note_first(stopped: list[str]) -> Callable[[int, types.FrameType | None], None]:
+    """A handler for those who look at the list now and then; a second signal is not to be waited for."""
+
+    def note(number: int, _: types.FrameType | None) -> None:
+        _end_at_once(number) if stopped else stopped.append(signal.Signals(number).name)
+
+    return note
 
 
 @contextlib.contextmanager
@@ -599,7 +620,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     stopped: list[str] = []
     with (
         claim(folder),
-        _signals_to(lambda number, _: stopped.append(signal.Signals(number).name)),
+        _signals_to(_note_first(stopped)),
         Board(stock.missing, len(stock.finished), quiet=arguments.json) as board,
     ):
         failures = carry_out(stock.missing, engine, folder / "logs", board, lambda: bool(stopped)) + stock.unusable
@@ -671,7 +692,7 @@ def _tune(arguments: argparse.Namespace) -> int:
         console.print(f"trial {outcome.number:>3}  {' '.join(outcome.settings)}  {end}", markup=False)
 
     stopped: list[str] = []
-    with claim(folder), _signals_to(lambda number, _: stopped.append(signal.Signals(number).name)):
+    with claim(folder), _signals_to(_note_first(stopped)):
         study = Study(question, folder, arguments.trials, say)
         carry_out(study.jobs(), engine, folder / "logs", study, lambda: bool(stopped), study.unwanted)
         study.look()

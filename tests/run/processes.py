@@ -5,15 +5,18 @@ from __future__ import annotations
 import csv
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
+from tensorboardX.proto.event_pb2 import Event, SessionLog
 
 from mepg.run.files import read_arrays
 
+ROOT = Path(__file__).parent.parent.parent
 SMALL = ["hidden=16,16", "batch_size=16", "warmup=150"]
 
 
@@ -23,20 +26,39 @@ def command(algorithm, env, out, *, steps, settings=(), extra=()):
     return [sys.executable, "-m", "mepg", "train", algorithm, "--env", env, "--out", str(out), *fixed, *sets, *extra]
 
 
-def start(argv) -> subprocess.Popen:
+def start(argv, **variables) -> subprocess.Popen:
     # tests/ on the path, so that the stub environments are there under the name tests.run.stubs:...
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent.parent)}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
 
-def run(argv) -> subprocess.CompletedProcess:
-    process = start(argv)
+def run(argv, **variables) -> subprocess.CompletedProcess:
+    process = start(argv, **variables)
     out, err = process.communicate(timeout=300)
     return subprocess.CompletedProcess(argv, process.returncode, out, err)
 
 
+def finish(argv, **variables) -> str:
+    """Run it to its end, which has to be a good one; gives what it printed."""
+    done = run(argv, **variables)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def checkpoints(folder) -> set[str]:
     return {path.name for path in (folder / "checkpoints").glob("*.json")}
+
+
+def newest(folder) -> int:
+    """The step of the newest checkpoint; 0 if there is none."""
+    return max((int(name.removesuffix(".json")) for name in checkpoints(folder)), default=0)
+
+
+def wait_for(condition, process: subprocess.Popen, pause: float = 0.002) -> bool:
+    """Until it holds, or the process has ended; gives whether it holds."""
+    while not (holds := bool(condition())) and process.poll() is None:
+        time.sleep(pause)
+    return holds
 
 
 def kill_after_progress(argv, folder, delay, number=signal.SIGKILL):
@@ -46,8 +68,7 @@ def kill_after_progress(argv, folder, delay, number=signal.SIGKILL):
     """
     before = checkpoints(folder)
     process = start(argv)
-    while process.poll() is None and checkpoints(folder) <= before:
-        time.sleep(0.002)
+    wait_for(lambda: not checkpoints(folder) <= before, process)
     time.sleep(delay)
     process.send_signal(number)
     out, err = process.communicate(timeout=120)
@@ -59,6 +80,25 @@ def metrics(folder):
     with (folder / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
     return [{name: value for name, value in row.items() if name != "time/fps"} for row in rows]
+
+
+def tensorboard(folder) -> dict[str, list[int]]:
+    """The steps of each tag, as TensorBoard shows them: files in the order of their names, purged at each new start.
+
+    A record is a length, its checksum, an event and its checksum.
+    """
+    steps: dict[str, list[int]] = {}
+    for path in sorted(folder.glob("events.out.*")):
+        content, at = path.read_bytes(), 0
+        while at < len(content):
+            (length,) = struct.unpack_from("<Q", content, at)
+            event = Event.FromString(content[at + 12 : at + 12 + length])
+            at += 12 + length + 4
+            if event.session_log.status == SessionLog.START:
+                steps = {tag: [step for step in seen if step < event.step] for tag, seen in steps.items()}
+            for value in event.summary.value:
+                steps.setdefault(value.tag, []).append(event.step)
+    return steps
 
 
 def assert_same_run(a: Path, b: Path):

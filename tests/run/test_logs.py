@@ -1,10 +1,13 @@
 """Where metrics go: each place for real, Weights & Biases offline."""
 
 import csv
+import time
 
 import pytest
 
 from mepg.cli import main
+from mepg.run.logs import TensorBoard
+from tests.run.processes import tensorboard
 
 TINY = [
     "--set",
@@ -67,3 +70,15 @@ def test_without_wandb_it_says_what_to_install(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     assert train(tmp_path / "run", "--log", "wandb") == 2
     assert "pip install 'mepg[wandb]'" in capsys.readouterr().err
+
+
+def test_tensorboard_shows_one_curve_after_a_resume_with_the_clock_set_back(tmp_path, monkeypatch):
+    """Files are read in the order of their names; in the same second there must be two of them as well."""
+    for began, upto, steps in ((2e9, 0, (1, 2, 3)), (2e9, 2, (3, 4, 5)), (1e9, 4, (5, 6))):
+        monkeypatch.setattr(time, "time", lambda began=began: began)
+        log = TensorBoard(tmp_path, [], upto, {})
+        for step in steps:
+            log.add({"train/q": 0.5}, step)
+        log.close()
+    assert len(list(tmp_path.iterdir())) == 3
+    assert tensorboard(tmp_path) == {"train/q": [1, 2, 3, 4, 5, 6]}

@@ -1,4 +1,7 @@
-"""Killed at any moment and started again, a run ends with the bits of one that was never interrupted."""
+"""Killed at any moment and started again, a run ends with the bits of one that was never interrupted.
+
+A sample: make test-faults kills every algorithm, at moments of every kind.
+"""
 
 import random
 import signal
@@ -16,10 +19,6 @@ from tests.run.processes import assert_same_run, checkpoints, command, kill_afte
         ("me-sac", "HopperBulletEnv-v0", [], []),
         ("td3", "Walker2DBulletEnv-v0", ["replay_size=400", "dropout.p=0.1"], []),  # the ring wraps at step 400
         ("me-sac", "HopperBulletEnv-v0", ["replay_size=400"], ["--envs", "4", "--normalize-obs"]),
-        # bits of transitions, a member for each episode
-        pytest.param("sunrise", "HopperBulletEnv-v0", ["replay_size=400"], [], marks=pytest.mark.slow),
-        # noise that goes on from step to step
-        pytest.param("ace", "HopperBulletEnv-v0", [], [], marks=pytest.mark.slow),
     ],
 )
 def test_kill_9_at_random_moments(algorithm, env, settings, extra, tmp_path):

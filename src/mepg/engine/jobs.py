@@ -37,10 +37,11 @@ class Job(NamedTuple):
         return Progress(0, None)
 
     def say_progress(self, progress: Progress) -> None:
-        """For whoever watches, on this machine or another: a file that is whole at any moment."""
+        """For whoever watches, on this machine or another: a file that is whole at any moment, or none."""
         aside = self.progress_file.with_name(f".progress-{os.getpid()}")
-        aside.write_text(json.dumps(progress))
-        aside.replace(self.progress_file)
+        with contextlib.suppress(OSError):  # on a full disk there is no word about it, but the run goes on
+            aside.write_text(json.dumps(progress))
+            aside.replace(self.progress_file)
 
 
 class Progress(NamedTuple):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import IO
 
@@ -13,20 +16,44 @@ from mepg.core.settings import to_json
 from mepg.engine.jobs import Job
 from mepg.errors import UsageError
 
+SILENCE = 15 * 60.0  # seconds without a tick of processor time before a process is given up
+
 
 class Process:
-    """A run on one core."""
+    """A run on this machine, on one core if one is named. One that is stopped, or waits for ever, is killed."""
 
-    def __init__(self, job: Job, log: Path, core: int) -> None:
-        self.core = core
+    def __init__(self, job: Job, log: Path, core: int | None) -> None:
+        self.core, self._log = core, log
         with log.open("ab") as output:
             self._process = start_worker(job, core, output)
+        self._ticks, self._silent, self._looked = "", 0.0, time.monotonic()
 
     def poll(self) -> int | None:
-        return self._process.poll()
+        status = self._process.poll()
+        if status is None and self._silence() > SILENCE:
+            with self._log.open("a") as log:
+                log.write(f"mepg: stopped or stuck, without a sign of life for {SILENCE:.0f} s: killed\n")
+            self._process.kill()
+        return status
 
     def stop(self) -> None:
         self._process.terminate()
+        self._process.send_signal(signal.SIGCONT)  # should it be stopped, it could not hear
+
+    def wait(self, poll: float) -> int:
+        while (status := self.poll()) is None:
+            time.sleep(poll)
+        return status
+
+    def _silence(self) -> float:
+        """For how long it has not computed anything, as far as we were awake ourselves."""
+        ticks, now = _processor_time(self._process.pid), time.monotonic()
+        if ticks != self._ticks:
+            self._ticks, self._silent = ticks, 0.0
+        else:
+            self._silent += min(now - self._looked, 1.0)
+        self._looked = now
+        return self._silent
 
 
 class Local:
@@ -61,6 +88,15 @@ def start_worker(job: Job, core: int | None, output: IO[bytes]) -> subprocess.Po
         start_new_session=True,  # Ctrl-C is for the one who started it, who then asks it to stop
     )
     assert process.stdin is not None
-    process.stdin.write(json.dumps(to_json(told)).encode())
-    process.stdin.close()
+    with contextlib.suppress(BrokenPipeError):  # it is dead already, which whoever waits for it will see
+        process.stdin.write(json.dumps(to_json(told)).encode())
+        process.stdin.close()
     return process
+
+
+def _processor_time(pid: int) -> str:
+    """In user and system mode, as Linux counts it; elsewhere the clock's, so that no process is taken for stuck."""
+    try:
+        return " ".join(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])
+    except OSError:
+        return str(time.monotonic())

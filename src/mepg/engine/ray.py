@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mepg.engine.jobs import Job
-from mepg.engine.local import start_worker
-from mepg.engine.schedule import ATTEMPTS
+from mepg.engine.local import Process
+from mepg.engine.schedule import ATTEMPTS, POLL
 from mepg.errors import UsageError
 from mepg.run.config import Config
 
@@ -75,10 +75,9 @@ def _require_answer(address: str | None) -> None:
 
 def carry_out_there(config: dict[str, Any], folder: str, log: str) -> int:
     """On the node: the same process that a single machine would start, and its exit status."""
-    with Path(log).open("ab") as output:
-        process = start_worker(Job(Config.from_json(config), Path(folder)), None, output)
+    process = Process(Job(Config.from_json(config), Path(folder)), Path(log), None)
     try:
-        return process.wait()
+        return process.wait(POLL)
     finally:  # cancelled: let it save
-        process.terminate()
-        process.wait()
+        process.stop()
+        process.wait(POLL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import NamedTuple, Protocol, TextIO
 
 from mepg.engine.jobs import Job, Progress
 from mepg.errors import UsageError
-from mepg.run.files import not_writable
+from mepg.run.files import not_writable, open_lock
 
 ATTEMPTS = 3  # of a run whose process was killed: more would hide that something kills it
 PATIENCE = 60.0  # seconds for the runs to save what they have, once they are asked to stop
@@ -70,6 +71,7 @@ def carry_out(
     running: dict[Job, Launched] = {}
     attempts: dict[Job, int] = {}
     failures: list[Failure] = []
+    told: set[Job] = set()  # to stop, which twice would mean at once
     finished = 0
     logs.mkdir(parents=True, exist_ok=True)
 
@@ -90,7 +92,8 @@ def carry_out(
         for job, launched in list(running.items()):
             status = launched.poll()
             if status is None:
-                if unwanted(job):
+                if unwanted(job) and job not in told:
+                    told.add(job)
                     launched.stop()
                 continue
             del running[job]
@@ -130,7 +133,7 @@ def claim(results: Path) -> TextIO:
     """Lock a folder of results for as long as the file that is given back is open."""
     try:
         results.mkdir(parents=True, exist_ok=True)
-        lock = (results / ".lock").open("w")
+        lock = open_lock(results / ".lock")
     except OSError as error:
         raise not_writable(results, error) from None
     try:
@@ -150,10 +153,12 @@ def _stop(running: dict[Job, Launched]) -> None:
 
 
 def _reason(status: int, log: Path) -> str:
-    if status < 0 or status > 128:
-        return f"its process was killed {ATTEMPTS} times, by signal {-status if status < 0 else status - 128}"
     try:
-        lines = log.read_text(errors="replace").strip().splitlines()
+        last = log.read_text(errors="replace").strip().rpartition("\n")[2].removeprefix("mepg: ")
     except OSError:
-        lines = []
-    return lines[-1].removeprefix("mepg: ") if lines else f"it ended with status {status}"
+        last = ""
+    if status < 0 or status > 128:
+        number = -status if status < 0 else status - 128
+        who = f"signal {number}" + ", as the system does when memory runs out" * (number == signal.SIGKILL)
+        return f"its process was killed {ATTEMPTS} times, by {who}" + (f"; its last words: {last}" if last else "")
+    return last or f"it ended with status {status}"

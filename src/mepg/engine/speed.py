@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -90,8 +91,9 @@ class Speeds:
         """Measure it, and remember."""
         speed = measure(job.config)
         self._known[_kind(job)] = list(speed)
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(self._path, self._known)
+        with contextlib.suppress(OSError):  # it is only a matter of seconds
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(self._path, self._known)
         return speed
 
 

@@ -1,7 +1,7 @@
 """One run in a process of its own: `python -m mepg.engine.worker`, with the job as JSON on standard input.
 
 Ends with 0 when the run is finished, 1 when it failed and would fail again, 2 when it cannot be begun, and
-128 + n when signal n stopped it, saved.
+128 + n when signal n stopped it, saved; a second signal ends it at once.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ def main() -> int:
     except (RunFailure, OSError) as failure:
         print(f"mepg: {failure}", file=sys.stderr)
         return 1
+    except MemoryError as error:
+        print(f"mepg: there is not enough memory: {error}", file=sys.stderr)
+        return 1
 
 
 def carry_out(told: dict[str, Any]) -> int:
@@ -53,6 +56,8 @@ def carry_out(told: dict[str, Any]) -> int:
     with Session(job.config, job.folder, min(CHECKPOINT_EVERY, job.config.eval_every)) as session:
 
         def stop(number: int, _: types.FrameType | None) -> None:
+            if session.stopped_by is not None:  # told twice: what the last checkpoint holds is safe
+                os._exit(128 + number)
             session.stop(number)
 
         for number in (signal.SIGINT, signal.SIGTERM):

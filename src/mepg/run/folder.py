@@ -20,7 +20,7 @@ import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -112,29 +112,27 @@ class Folder:
             shown = ", ".join(f"{n}={theirs.get(n)} there, {ours.get(n)} here" for n in different[:3])
             raise UsageError(f"{self.path} holds another run ({shown}); choose another --out")
 
-    def claim(self, config: Config) -> TextIO:
-        """Make the folder and lock it for as long as the file that is given back is open."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = open_lock(self.path / ".lock")
-        except OSError as error:
-            raise not_writable(self.path, error) from None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not self.config_file.exists():
-                write_sealed(self.config_file, {"format": FORMAT, "config": config.to_json(), "versions": versions()})
-        except BlockingIOError:
-            lock.close()
-            raise UsageError(f"{self.path} is in use: another process is training there") from None
-        except OSError as error:
-            lock.close()
-            raise not_writable(self.path, error) from None
-        return lock
+    def claim(self, config: Config) -> contextlib.ExitStack:
+        """Make the folder and lock it for as long as what is given back is open."""
+        with contextlib.ExitStack() as locks:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                fcntl.flock(locks.enter_context(open_lock(self.path / ".lock")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not self.config_file.exists():
+                    about = {"format": FORMAT, "config": config.to_json(), "versions": versions()}
+                    write_sealed(self.config_file, about)
+                # The lock looks like litter: should someone clear it away, this one is still there.
+                fcntl.flock(locks.enter_context(self.config_file.open("r+")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UsageError(f"{self.path} is in use: another process is training there") from None
+            except OSError as error:
+                raise not_writable(self.path, error) from None
+            return locks.pop_all()
 
     def in_use(self) -> bool:
         """Whether a process has claimed it."""
         try:
-            with (self.path / ".lock").open("r+") as lock:
+            with self.config_file.open("r+") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return True

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import socket
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from tensorboardX import SummaryWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.proto.summary_pb2 import Summary
+from tensorboardX.record_writer import RecordWriter
 
 from mepg.errors import UsageError, unknown
 from mepg.run.folder import MetricsFile
@@ -43,20 +47,40 @@ class Csv:
 
 
 class TensorBoard:
-    """events.out.*, with Stable-Baselines3's tags. What came after the checkpoint of step `upto` is purged."""
+    """events.out.*, with Stable-Baselines3's tags. What came after the checkpoint of step `upto` is purged.
+
+    Each row is written at once. tensorboardX's own writer leaves that to a thread: on a full disk the thread dies,
+    and whoever adds to its queue waits for ever.
+    """
 
     def __init__(self, folder: Path, _: list[str], upto: int, __: dict[str, Any]) -> None:
-        self._writer = SummaryWriter(str(folder), purge_step=upto + 1 if upto else None)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._file = RecordWriter(str(_next_events_file(folder)))
+        self._write(Event(file_version="brain.Event:2"))
+        if upto:
+            self._write(Event(step=upto + 1, session_log=SessionLog(status=SessionLog.START)))
 
     def add(self, row: Row, step: int) -> None:
-        for name, value in row.items():
-            self._writer.add_scalar(name, value, step)
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in row.items()]
+        self._write(Event(step=step, summary=Summary(value=values)))
+        self._file.flush()
+
+    def _write(self, event: Event) -> None:
+        event.wall_time = time.time()
+        self._file.write(event.SerializeToString())
 
     def sync(self) -> None:
-        self._writer.flush()
+        self._file.flush()
 
     def close(self) -> None:
-        self._writer.close()
+        self._file.close()
+
+
+def _next_events_file(folder: Path) -> Path:
+    """TensorBoard reads a folder's files in the order of their names, so a clock that was set back must not choose."""
+    earlier = [path.name.split(".")[3] for path in folder.glob("events.out.tfevents.*.*")]
+    seconds = max([int(time.time()), *(int(number) + 1 for number in earlier if number.isdecimal())])
+    return folder / f"events.out.tfevents.{seconds:010d}.{socket.gethostname()}"
 
 
 class WeightsAndBiases:

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import jax
 import numpy as np
 
-from mepg.errors import UsageError
+from mepg.errors import RunFailure, UsageError
 from mepg.run.checkpoint import Checkpoints, Saved, Spent
 from mepg.run.config import Config
 from mepg.run.envs import Env
@@ -60,8 +61,9 @@ class Session:
         envs = self._open.enter_context(contextlib.closing(gather(self.config.env, self.config.envs)))
         eval_env = self._open.enter_context(contextlib.closing(Env(self.config.env)))
         try:
-            self.replay = Replay(self.config.spec.replay_size, envs.sizes)
-            self.loop = Loop(self.config, self.config.build(envs.sizes), envs, eval_env, self.replay)
+            with _memory_errors_of_jax():
+                self.replay = Replay(self.config.spec.replay_size, envs.sizes)
+                self.loop = Loop(self.config, self.config.build(envs.sizes), envs, eval_env, self.replay)
         except MemoryError as error:
             raise UsageError(f"this run does not fit into memory: {error}") from None
         self.checkpoints = Checkpoints(self.folder.path, self.config.fingerprint)
@@ -84,12 +86,25 @@ class Session:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self._open.close()
+        except OSError:  # a log that could not be written cannot be closed either: the first word about it is enough
+            if kind is None:
+                raise
 
     def __iter__(self) -> Iterator[Record]:
         if self.result is not None:
             return
+        try:
+            with _memory_errors_of_jax():
+                yield from self._records()
+        except OSError as error:
+            raise self._failure(f"{self.folder.path} cannot be written: {error.strerror or error}") from None
+        except MemoryError as error:
+            raise self._failure(f"there is not enough memory: {error}") from None
+
+    def _records(self) -> Iterator[Record]:
         for record in self.loop:
             self._keep(record)
             yield record
@@ -98,6 +113,12 @@ class Session:
             if self.stopped_by is not None:
                 return
         self._finish()
+
+    def _failure(self, what: str) -> RunFailure:
+        """Of the machine, not of the run."""
+        return RunFailure(
+            f"step {self.loop.step}: {what}; what was saved before is whole, and the same command goes on from there"
+        )
 
     def stop(self, number: int) -> None:
         """Save after the step under way, and end: for a signal's handler."""
@@ -183,6 +204,17 @@ class Session:
             log.sync()
         self.folder.finish(self.config, self.result)
         self.checkpoints.drop_replay()
+
+
+@contextlib.contextmanager
+def _memory_errors_of_jax() -> Iterator[None]:
+    """As Python's own."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise MemoryError(str(error).splitlines()[0]) from None
 
 
 def summary(evaluations: Evaluations, spent: Spent) -> dict[str, Any]:
