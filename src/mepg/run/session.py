@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,8 @@ from mepg.run.logs import DEFAULT, check, open_logs
 from mepg.run.loop import Evaluations, Loop, Record
 from mepg.run.policy import save_policy
 from mepg.run.replay import Replay
-from mepg.run.vector import gather
+from mepg.run.vector import gather, require_same_spaces
+from mepg.run.watchdog import Watchdog
 
 CHECKPOINT_EVERY = 5_000
 
@@ -38,9 +40,12 @@ class Session:
         path: Path,
         checkpoint_every: int = CHECKPOINT_EVERY,
         logs: Sequence[str] = DEFAULT,
+        step_timeout: float | None = None,
     ) -> None:
         if checkpoint_every < 1:
             raise UsageError(f"checkpoint-every must be at least 1, not {checkpoint_every}")
+        if step_timeout is not None and not 0 < step_timeout < math.inf:
+            raise UsageError(f"step-timeout must be a number of seconds above 0, not {step_timeout:g}")
         check(logs)
         self.config = config
         self.folder = Folder(path)
@@ -49,7 +54,7 @@ class Session:
         self.latest: dict[str, float] = {}  # of every metric
         self.notes: list[str] = []  # for the person who watches
         self.stopped_by: str | None = None  # the signal's name, if one ended this session
-        self._checkpoint_every, self._log_names = checkpoint_every, logs
+        self._checkpoint_every, self._log_names, self._step_timeout = checkpoint_every, logs, step_timeout
         self._open = contextlib.ExitStack()
         if self.result is None:
             with self._open:  # closes what was opened, should anything go wrong
@@ -57,8 +62,14 @@ class Session:
                 self._open = self._open.pop_all()
 
     def _prepare(self) -> None:
-        envs = self._open.enter_context(contextlib.closing(gather(self.config.env, self.config.envs)))
-        eval_env = self._open.enter_context(contextlib.closing(Env(self.config.env)))
+        watchdog = None
+        if self._step_timeout is not None:
+            watchdog = self._open.enter_context(contextlib.closing(Watchdog(self._step_timeout, self.config.env)))
+        self._watchdog = watchdog
+        envs = gather(self.config.env, self.config.envs, watchdog=watchdog)
+        self._open.enter_context(contextlib.closing(envs))
+        eval_env = self._open.enter_context(contextlib.closing(Env(self.config.env, watchdog=watchdog)))
+        require_same_spaces(envs.spaces, eval_env.spaces)
         try:
             self.replay = Replay(self.config.spec.replay_size, envs.sizes)
             self.loop = Loop(self.config, self.config.build(envs.sizes), envs, eval_env, self.replay)
@@ -71,6 +82,7 @@ class Session:
         self._note_changed_versions()
         self._began = time.monotonic()
         self._resume()
+        self._tell_watchdog()
         self.started_at = self.loop.step
         self._tick = (self.loop.step, self._began)
 
@@ -91,6 +103,7 @@ class Session:
         if self.result is not None:
             return
         for record in self.loop:
+            self._tell_watchdog()
             self._keep(record)
             yield record
             if self.stopped_by is not None or record.step % self._checkpoint_every < self.config.envs:
@@ -102,6 +115,10 @@ class Session:
     def stop(self, number: int) -> None:
         """Save after the step under way, and end: for a signal's handler."""
         self.stopped_by = signal.Signals(number).name
+
+    def _tell_watchdog(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.at_step(self.loop.step + self.config.envs)  # the next one
 
     def _keep(self, record: Record) -> None:
         if record.metrics is not None:
