@@ -218,7 +218,7 @@ class Env:
             raise RunFailure(f"{self.id} cannot be drawn: {_one_line(error)}") from None
 
     def close(self) -> None:
-        """Once: a PyBullet environment that is closed twice may take another's simulation with it."""
+        """Once: not every environment bears it twice."""
         if self._closed:
             return
         self._closed = True
