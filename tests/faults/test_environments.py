@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 
 import gymnasium
 import numpy as np
@@ -18,6 +19,7 @@ from mepg.run.inspection import steps_until_negligible
 from mepg.run.loop import Loop
 from mepg.run.replay import Replay
 from mepg.run.vector import InTurn, gather
+from mepg.run.watchdog import GRACE, Overdue, Watchdog
 from tests.faults import hostile
 from tests.run.processes import assert_same_run, checkpoints, run
 from tests.run.stubs import CountingEnv, make_loop
@@ -56,13 +58,8 @@ SAYS = {
     "wordless": "Hostile-v0's step raised NoWords: (no message)",
 }
 TINY = ["--set", "hidden=8", "--set", "batch_size=8", "--eval-episodes", "1"]
-RANDOM = [
-    *TINY,
-    "--set",
-    "warmup=1000",
-    "--checkpoint-every",
-    "30",
-]  # nothing is learned, so nothing has to be compiled
+# Nothing is learned, so nothing has to be compiled.
+RANDOM = [*TINY, "--set", "warmup=1000", "--checkpoint-every", "30"]
 
 
 def train(out, *more, settings=RANDOM):
@@ -337,9 +334,7 @@ def test_a_vector_environment_of_the_users(answer, says):
 
 def test_an_evaluation_does_not_wait_for_ever(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(evaluate, "LONGEST", 200)
-    says = (
-        f"it has not ended, and {hostile.ID} has no time limit: give it one with gymnasium.register(..., max_episode_"
-    )
+    says = f"it has not ended, and {hostile.ID} has no time limit: give it one with gymnasium.register("
     monkeypatch.setenv("HOSTILE", "no end@evaluation")
     assert train(tmp_path / "a", "--steps", "120", "--eval-every", "40") == 1
     assert_one_line(capsys.readouterr().err, "step 40: after 200 steps of an evaluation episode: ", says)
@@ -399,46 +394,55 @@ def test_episodes_that_end_at_once(terminal, envs):
 # Steps that hang
 
 
-@pytest.mark.parametrize("how", hostile.HANGS)
-def test_a_step_that_hangs_is_given_up_and_the_run_goes_on_later(how, tmp_path, monkeypatch):
+@pytest.mark.parametrize("how", ["sleeps", "keeps the interpreter", "is deaf"])
+def test_a_step_that_hangs_is_given_up(how, tmp_path, monkeypatch):
     argv = [sys.executable, "-m", "mepg", "train", "me-ddpg", "--env", hostile.ID, "--out", str(tmp_path / "a")]
-    argv += ["--steps", "120", *RANDOM, "--step-timeout", "1.5"]
+    argv += ["--steps", "120", *RANDOM, "--step-timeout", "2.5"]
     monkeypatch.setenv("HOSTILE", f"{how}@train 70")
     failed = run(argv)
-    if how in ("sleeps", "spins"):
+    late = "did not come back within 2.5 s"
+    if how == "sleeps":
         assert failed.returncode == 1
-        assert_one_line(
-            failed.stderr, f"step 70: {hostile.ID}'s step did not come back within 1.5 s, which is its --step-timeout"
-        )
+        assert_one_line(failed.stderr, f"step 70: {hostile.ID}'s step {late}, which is its --step-timeout")
     else:
         assert failed.returncode == -signal.SIGKILL
-        assert_one_line(
-            failed.stderr,
-            f"step 70: {hostile.ID} did not come back within 1.5 s, nor when it was interrupted: the process was killed",
-        )
+        assert_one_line(failed.stderr, f"step 70: {hostile.ID} {late}, nor when it was interrupted: the process was k")
     assert checkpoints(tmp_path / "a") == {"000000030.json", "000000060.json"}
     monkeypatch.delenv("HOSTILE")
-    mended = run(argv)
-    assert mended.returncode == 0, mended.stderr
-    assert "resumed at step 60" in mended.stdout
+    assert train(tmp_path / "a", "--steps", "120") == 0
 
 
-@pytest.mark.parametrize("when", ["first reset", "later reset", "evaluation"])
-def test_hanging_elsewhere(when, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("HOSTILE", f"sleeps@{when}")
-    assert train(tmp_path / "a", "--steps", "120", "--eval-every", "40", "--step-timeout", "0.5") == 1
+@pytest.mark.parametrize(
+    ("how", "when"), [("sleeps", "first reset"), ("spins", "later reset"), ("spins", "evaluation")]
+)
+def test_hanging_elsewhere(how, when, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HOSTILE", f"{how}@{when}")
+    assert train(tmp_path / "a", "--steps", "120", "--eval-every", "40", "--step-timeout", "2") == 1
     where = {"first reset": "first reset", "later reset": "step 0", "evaluation": "step 40"}[when]
-    assert_one_line(capsys.readouterr().err, f"mepg: {where}: ", "did not come back within 0.5 s")
+    assert_one_line(capsys.readouterr().err, f"mepg: {where}: ", "did not come back within 2 s")
     assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
     with pytest.raises(ChildProcessError):  # the watcher has ended too
         os.waitpid(-1, os.WNOHANG)
 
 
-def test_a_step_in_time_is_left_alone(tmp_path, monkeypatch, capsys):
-    """Though all of them together, and what is computed between them, take longer than one may."""
-    assert train(tmp_path / "a", settings=[*MENDED, "--step-timeout", "0.2"]) == 0
-    assert train(tmp_path / "b", settings=MENDED) == 0
-    assert_same_run(tmp_path / "a", tmp_path / "b")
+def test_what_is_in_time_is_left_alone():
+    """However long the calls take together, and whatever is done between them."""
+    watchdog = Watchdog(2.0, "Slow-v0")
+    try:
+        time.sleep(3)
+        for _ in range(6):
+            with watchdog:
+                time.sleep(0.5)
+        with pytest.raises(Overdue), watchdog:
+            time.sleep(60)
+        time.sleep(GRACE + 1)  # the call has ended, and with it the reason to kill
+    finally:
+        watchdog.close()
+
+
+def test_a_timeout_changes_nothing_else(whole, tmp_path):
+    assert train(tmp_path / "a", settings=[*MENDED, "--step-timeout", "60"]) == 0
+    assert_same_run(whole / "1", tmp_path / "a")
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf"])
@@ -484,7 +488,7 @@ def test_a_loss_that_overflows_is_named_with_its_step():
 def test_moments_that_overflow_while_every_metric_is_finite():
     """Adam divides by the root of an infinite moment: the network stands still, and nobody would notice."""
     with pytest.raises(
-        RunFailure, match=r"step 1000: critic\.moments\.nu.* became infinite or NaN between steps 0 and 1000"
+        RunFailure, match=r"step 1000: critic\.moments\..*nu.* became infinite or NaN between steps 0 and 1000"
     ):
         learn_from(1e3, 1e18)
 
@@ -496,7 +500,7 @@ def test_a_variance_that_overflows_while_every_metric_is_finite():
 
 def test_a_snapshot_is_never_of_numbers_that_went_wrong():
     loop = learn_from(1e3, 1e18, steps=60)
-    with pytest.raises(RunFailure, match=r"step 60: critic\.moments\.nu.* between steps 0 and 60"):
+    with pytest.raises(RunFailure, match=r"step 60: critic\.moments\..*nu.* between steps 0 and 60"):
         loop.snapshot()
 
 
@@ -504,17 +508,14 @@ def test_a_policy_that_is_not_finite_is_not_played():
     taken = []
     env = Env(Odd())
     env.step = taken.append
-    with pytest.raises(
-        RunFailure, match=r"after 0 steps of an evaluation episode: the policy's action became \[nan nan\]"
-    ):
+    with pytest.raises(RunFailure, match=r"evaluation episode: the policy's action became \[nan nan\]"):
         evaluate.play(lambda obs: obs * np.nan, env, 0)
     assert not taken
 
 
 def test_from_python_a_model_that_is_not_finite_is_neither_returned_nor_saved(tmp_path):
-    model = mepg.ME_DDPG(
-        "MlpPolicy", Huge(1e3, 1e18), learning_starts=10, batch_size=8, policy_kwargs={"net_arch": [8]}, seed=0
-    )
+    small = {"learning_starts": 10, "batch_size": 8, "policy_kwargs": {"net_arch": [8]}}
+    model = mepg.ME_DDPG("MlpPolicy", Huge(1e3, 1e18), **small, seed=0)
     with pytest.raises(RunFailure, match="became infinite or NaN between steps 0 and 40"):
         model.learn(40, log_interval=None)
     with pytest.raises(RunFailure, match="became infinite or NaN"):
