@@ -238,10 +238,16 @@ def test_bounds_that_change_are_those_of_the_beginning():
 
 
 def test_a_space_that_lies_is_found_out_before_anything_is_built():
-    with pytest.raises(
-        RunFailure, match=r"first reset: Odd returned an observation of shape \(2,\), not \(1000000000,\)"
-    ):
-        Env(Odd(space=gymnasium.spaces.Box(-1, 1, (10**9,), np.int8)))
+    with pytest.raises(RunFailure, match=r"first reset: Odd returned an observation of shape \(2,\), not \(1000000,\)"):
+        Env(Odd(space=gymnasium.spaces.Box(-1, 1, (10**6,), np.int8)))
+
+
+def test_an_environment_that_ends_the_program_as_it_is_made(monkeypatch):
+    monkeypatch.setitem(
+        gymnasium.registry, "Gone-v0", gymnasium.envs.registration.EnvSpec("Gone-v0", lambda: sys.exit(0))
+    )
+    with pytest.raises(UsageError, match="environment 'Gone-v0' cannot be made: SystemExit: 0"):
+        Env("Gone-v0")
 
 
 def test_an_environment_that_is_another_each_time(tmp_path, monkeypatch, capsys):
@@ -260,6 +266,29 @@ def test_an_environment_that_is_another_each_time(tmp_path, monkeypatch, capsys)
             capsys.readouterr().err, "is not the same each time that it is made: it had observations of size"
         )
         assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize(
+    ("what", "space", "says"),
+    [
+        ("observation_space", gymnasium.spaces.Box(-1, 1, (4,), np.float32), "observations of size 3, and"),
+        ("action_space", gymnasium.spaces.Box(-2, 3, (2,), np.float32), "actions to [2.0, 2.0], and"),
+    ],
+)
+def test_an_environment_that_changed_between_two_sessions(what, space, says, tmp_path, monkeypatch, capsys):
+    """Not a damaged checkpoint, and no reason to begin anew: what is there stays."""
+    monkeypatch.setenv("HOSTILE", "exception@train 70")
+    assert train(tmp_path / "a", "--steps", "120") == 1
+    capsys.readouterr()
+    before = {path: path.read_bytes() for path in (tmp_path / "a").rglob("*") if path.is_file()}
+    monkeypatch.delenv("HOSTILE")
+    with monkeypatch.context() as changed:
+        changed.setattr(hostile.Hostile, what, space)
+        changed.setitem(hostile.OBSERVATIONS, "", lambda obs: np.resize(obs, hostile.Hostile.observation_space.shape))
+        assert train(tmp_path / "a", "--steps", "120") == 2
+    assert_one_line(capsys.readouterr().err, "Hostile-v0 has changed since this run began: it had " + says)
+    assert {path: path.read_bytes() for path in (tmp_path / "a").rglob("*") if path.is_file()} == before
+    assert train(tmp_path / "a", "--steps", "120") == 0
 
 
 @pytest.mark.parametrize("what", ["observation_space", "action_space"])

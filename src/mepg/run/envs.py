@@ -106,7 +106,8 @@ class Spaces:
             raise RunFailure(f"{self.id} returned {_kind_of(obs)} as an observation, not real numbers")
         if numbers.shape != (self.sizes.obs,):
             raise RunFailure(f"{self.id} returned an observation of shape {numbers.shape}, not ({self.sizes.obs},)")
-        with np.errstate(over="ignore"):
+        # Most are float32, and need no context that costs more than the copy.
+        with np.errstate(over="ignore") if numbers.dtype != np.float32 else contextlib.nullcontext():
             vector: Vector = numbers.astype(np.float32)
         if not np.isfinite(vector).all():
             index = int(np.flatnonzero(~np.isfinite(vector))[0])

@@ -28,6 +28,7 @@ import numpy as np
 
 from mepg.errors import UsageError
 from mepg.run.config import Config
+from mepg.run.envs import Spaces
 from mepg.run.evaluate import Episode
 from mepg.run.files import Damaged, not_writable, read_json, write_json, write_whole
 from mepg.run.loop import Evaluations
@@ -69,6 +70,16 @@ class Folder:
         found = read_json(self.config_file).get("versions")
         return found if isinstance(found, dict) else {}
 
+    def spaces(self) -> Spaces | None:
+        """Those of the environment that the run was started in; an older version of mepg did not say."""
+        found = read_json(self.config_file)
+        if "sizes" not in found:
+            return None
+        try:
+            return Spaces.from_json(found["config"]["env"], found["sizes"], found["action_bounds"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"{self.path} holds a damaged run: {error!r}") from None
+
     def check_free_for(self, config: Config) -> None:
         """Refuse a folder that holds anything but this very run."""
         try:
@@ -85,8 +96,9 @@ class Folder:
             shown = ", ".join(f"{n}={theirs.get(n)} there, {ours.get(n)} here" for n in different[:3])
             raise UsageError(f"{self.path} holds another run ({shown}); choose another --out")
 
-    def claim(self, config: Config) -> TextIO:
+    def claim(self, config: Config, spaces: Spaces | None = None) -> TextIO:
         """Make the folder and lock it for as long as the file that is given back is open."""
+        about = {} if spaces is None else {"sizes": list(spaces.sizes), "action_bounds": spaces.bounds}
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = (self.path / ".lock").open("w")
@@ -95,7 +107,9 @@ class Folder:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not self.config_file.exists():
-                write_json(self.config_file, {"format": FORMAT, "config": config.to_json(), "versions": versions()})
+                write_json(
+                    self.config_file, {"format": FORMAT, "config": config.to_json(), "versions": versions(), **about}
+                )
         except BlockingIOError:
             lock.close()
             raise UsageError(f"{self.path} is in use: another process is training there") from None

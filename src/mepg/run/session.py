@@ -15,7 +15,7 @@ import numpy as np
 from mepg.errors import UsageError
 from mepg.run.checkpoint import Checkpoints, Spent
 from mepg.run.config import Config
-from mepg.run.envs import Env
+from mepg.run.envs import Env, Spaces
 from mepg.run.files import Damaged, write_json
 from mepg.run.folder import Folder, versions, write_evaluations
 from mepg.run.logs import DEFAULT, check, open_logs
@@ -78,7 +78,8 @@ class Session:
         self.checkpoints = Checkpoints(self.folder.path)
         if self.folder.policy_file.exists() and not self.checkpoints.replay_folder.exists():
             raise UsageError(f"{self.folder.path} holds a finished run, but its {self.folder.result_file.name} is gone")
-        self._open.enter_context(self.folder.claim(self.config))  # the first thing that is written
+        self._open.enter_context(self.folder.claim(self.config, envs.spaces))  # the first thing that is written
+        self._require_the_same_environment(envs.spaces)
         self._note_changed_versions()
         self._began = time.monotonic()
         self._resume()
@@ -170,6 +171,15 @@ class Session:
         if steps:
             self.replay.count = 0
             self.notes.append("no checkpoint is whole: starting from the beginning")
+
+    def _require_the_same_environment(self, spaces: Spaces) -> None:
+        """What was learned for other observations and actions is of no use, and must not be thrown away for that."""
+        before = self.folder.spaces()
+        if before is not None and (difference := before.difference(spaces)):
+            raise UsageError(
+                f"{self.config.env} has changed since this run began: it had {difference} now; "
+                "change it back, or choose another --out"
+            )
 
     def _note_changed_versions(self) -> None:
         was, now = self.folder.versions(), versions()

@@ -169,7 +169,7 @@ def _in_turn(env_id: str, count: int, watchdog: Watchdog | None) -> Envs:
 def require_same_spaces(one: Spaces, other: Spaces) -> None:
     """Of two environments with the same id, made one after the other."""
     if difference := one.difference(other):
-        raise UsageError(f"{one.id} is not the same each time that it is made: it had {difference}")
+        raise UsageError(f"{one.id} is not the same each time that it is made: it had {difference} now")
 
 
 @contextlib.contextmanager
