@@ -83,7 +83,7 @@ class Session:
         self._note_changed_versions()
         self._began = time.monotonic()
         self._resume()
-        self._tell_watchdog()
+        self._tell_watchdog(self.loop.step + self.config.envs)
         self.started_at = self.loop.step
         self._tick = (self.loop.step, self._began)
 
@@ -104,7 +104,7 @@ class Session:
         if self.result is not None:
             return
         for record in self.loop:
-            self._tell_watchdog()
+            self._tell_watchdog(record.step + self.config.envs)
             self._keep(record)
             yield record
             if self.stopped_by is not None or record.step % self._checkpoint_every < self.config.envs:
@@ -117,9 +117,10 @@ class Session:
         """Save after the step under way, and end: for a signal's handler."""
         self.stopped_by = signal.Signals(number).name
 
-    def _tell_watchdog(self) -> None:
+    def _tell_watchdog(self, step: int) -> None:
+        """Which step comes next, in case it is the last."""
         if self._watchdog is not None:
-            self._watchdog.at_step(self.loop.step + self.config.envs)  # the next one
+            self._watchdog.at_step(step)
 
     def _keep(self, record: Record) -> None:
         if record.metrics is not None:
@@ -160,6 +161,7 @@ class Session:
             except Damaged as damage:
                 self.notes.append(f"the checkpoint of step {step:,} is damaged ({damage}); trying the one before it")
                 continue
+            self._tell_watchdog(step)
             if not self.loop.restore(snapshot):
                 self.notes.append(
                     f"{self.config.env} does not repeat an episode from its seed: the one under way was begun anew, "

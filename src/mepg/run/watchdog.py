@@ -40,6 +40,8 @@ class Watchdog:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(file.fileno()), name],
                 pass_fds=[file.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is not meant for it
             )
 
