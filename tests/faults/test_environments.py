@@ -462,6 +462,9 @@ def test_what_is_in_time_is_left_alone():
         for _ in range(6):
             with watchdog:
                 time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGALRM)  # late: the call that it was meant for is over
+        with watchdog:
+            os.kill(os.getpid(), signal.SIGALRM)  # and another has begun
         with pytest.raises(Overdue), watchdog:
             time.sleep(60)
         time.sleep(GRACE + 1)  # the call has ended, and with it the reason to kill
