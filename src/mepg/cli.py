@@ -107,6 +107,9 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--eval-every", type=_count, default=5_000, metavar="N", help="steps (5000)")
     train.add_argument("--eval-episodes", type=_count, default=10, metavar="N", help="episodes of an evaluation (10)")
     train.add_argument("--checkpoint-every", type=_count, default=5_000, metavar="N", help="steps (5000)")
+    train.add_argument(
+        "--step-timeout", type=float, metavar="SECONDS", help="give up when a reset or step takes longer (never)"
+    )
     train.add_argument("--envs", type=_count, default=1, metavar="N", help="environments stepped together (1)")
     train.add_argument(
         "--normalize-obs",
@@ -323,7 +326,7 @@ def _train(arguments: argparse.Namespace) -> int:
     )
     named_after = arguments.set if arguments.config is None else [arguments.config.stem]
     path = arguments.out or Path("runs") / config.folder_name(named_after)
-    with Session(config, path, arguments.checkpoint_every, arguments.log) as session:
+    with Session(config, path, arguments.checkpoint_every, arguments.log, arguments.step_timeout) as session:
         already_finished = session.result is not None
 
         def stop(number: int, _: types.FrameType | None) -> None:

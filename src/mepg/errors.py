@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 
 class UsageError(Exception):
@@ -12,6 +13,15 @@ class UsageError(Exception):
 
 class RunFailure(Exception):
     """A run that had to stop: what happened, at which step."""
+
+
+@contextlib.contextmanager
+def at(where: str) -> Iterator[None]:
+    """Say of a run's failure where it happened."""
+    try:
+        yield
+    except RunFailure as failure:
+        raise RunFailure(f"{where}: {failure}") from failure
 
 
 def unknown(kind: str, name: str, known: Iterable[str], *, hint: str = "") -> UsageError:

@@ -13,7 +13,7 @@ from mepg.run.config import Config
 from mepg.run.envs import Outcome
 from mepg.run.loop import Loop
 from mepg.run.replay import Replay
-from mepg.run.vector import Alone
+from mepg.run.vector import InTurn
 
 SIZES = Sizes(obs=1, action=1)
 
@@ -22,7 +22,7 @@ class CountingEnv:
     """Observes how far it is; ends after `ends_after` steps (alive or not), never otherwise. Reward 1."""
 
     def __init__(self, ends_after=None, terminal=True):
-        self.sizes, self.spaces, self.id = SIZES, None, "Counting-v0"
+        self.sizes, self.spaces, self.id, self.time_limit = SIZES, None, "Counting-v0", None
         self.ends_after, self.terminal = ends_after, terminal
         self.seeds: list[int] = []
         self.taken: list[float] = []
@@ -73,7 +73,7 @@ def make_loop(
     spec = SimpleNamespace(
         warmup=warmup, batch_size=batch_size, replay_size=replay_size, updates_per_step=updates_per_step
     )
-    envs = envs or Alone(env or CountingEnv(7))
+    envs = envs or InTurn([env or CountingEnv(7)])
     config = Config(
         algorithm="stub",
         spec=spec,

@@ -237,6 +237,7 @@ class Model:
                     variables |= _variables(record, self._spaces.scale(actions), loop.obs.copy())
                     if not callbacks.after_step(variables):
                         break
+        loop.settle()
         callbacks.end()
         if loop.updates == 0:
             warnings.warn(
@@ -422,6 +423,8 @@ class Model:
     def save(self, path: str | Path, exclude: Any = None, include: Any = None) -> None:  # noqa: ARG002
         """Write the model to a file: networks, optimisers, normaliser, spec and counters; no replay memory."""
         spaces, now = self._need_spaces(), self._stand()
+        if isinstance(now, Loop):
+            now.settle()  # networks that are no longer finite are not worth a file
         about = {
             "format": FORMAT,
             "algorithm": self.algorithm,
@@ -568,14 +571,8 @@ def _counter(value: Any) -> int:
 
 
 def _require_same_spaces(model: Spaces, env: Spaces) -> None:
-    for what, ours, theirs in (
-        ("observations of size", model.sizes.obs, env.sizes.obs),
-        ("actions of size", model.sizes.action, env.sizes.action),
-        ("actions from", model.bounds["low"], env.bounds["low"]),
-        ("actions to", model.bounds["high"], env.bounds["high"]),
-    ):
-        if not np.allclose(ours, theirs, rtol=1e-6):
-            raise UsageError(f"the model was trained on {model.id} with {what} {ours}, and {env.id} has {theirs}")
+    if difference := model.difference(env):
+        raise UsageError(f"the model was trained on {model.id} with {difference}")
 
 
 def _check_rows(given: npt.ArrayLike, what: str, size: int) -> tuple[npt.NDArray[np.float32], bool]:

@@ -17,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mepg.core.types import Sizes
-from mepg.errors import RunFailure, UsageError, unknown
+from mepg.errors import RunFailure, UsageError, at, unknown
+from mepg.run.watchdog import Overdue, Watchdog
 
 Vector = npt.NDArray[np.float32]
+LARGEST = float(np.finfo(np.float32).max)
 
 # The paper's eight tasks; their sizes are here so that parameters can be counted without a simulator.
 PAPER_TASKS = {
@@ -52,7 +54,8 @@ class Spaces:
         self.sizes = _check_spaces(observations, actions, env_id)
         assert isinstance(observations, gymnasium.spaces.Box) and isinstance(actions, gymnasium.spaces.Box)  # noqa: PT018
         self.observation_space, self.action_space = observations, actions
-        self._low, self._high = np.asarray(actions.low), np.asarray(actions.high)
+        # Copies: what was agreed on holds, whatever the environment does to its space.
+        self._low, self._high = np.array(actions.low), np.array(actions.high)
         # Halved first: high - low may overflow where either does not.
         self.centre, self.half = self._high / 2 + self._low / 2, self._high / 2 - self._low / 2
         self._unscaled = bool(np.all(self._low == -1) and np.all(self._high == 1))
@@ -66,6 +69,8 @@ class Spaces:
     def from_json(cls, env_id: str, sizes: Any, bounds: Any) -> Spaces:
         """Those of an environment that need not be there: its `sizes` and `bounds`."""
         obs, action = (int(size) for size in sizes)
+        if not (1 <= obs <= 10**6 and 1 <= action <= 10**6):  # before memory is taken
+            raise ValueError(f"sizes {obs} and {action}")
         low, high = (np.array(bounds[name], np.float32).reshape(action) for name in ("low", "high"))
         box = gymnasium.spaces.Box
         return cls(env_id, box(-np.inf, np.inf, (obs,), np.float32), box(low, high, (action,), np.float32))
@@ -81,53 +86,119 @@ class Spaces:
         unscaled: Vector = np.clip((action - self.centre) / self.half, -1, 1).astype(np.float32)
         return unscaled
 
+    def difference(self, other: Spaces) -> str | None:
+        """What the other has that these have not, in words; None if they are the same."""
+        for what, ours, theirs in (
+            ("observations of size", self.sizes.obs, other.sizes.obs),
+            ("actions of size", self.sizes.action, other.sizes.action),
+            ("actions from", self.bounds["low"], other.bounds["low"]),
+            ("actions to", self.bounds["high"], other.bounds["high"]),
+        ):
+            if not np.allclose(ours, theirs, rtol=1e-6):
+                return f"{what} {ours}, and {other.id} has {theirs}"
+        return None
+
     def obs(self, obs: Any) -> Vector:
-        """An observation, as long as it is one."""
-        try:
-            vector = np.asarray(obs, np.float32)
-        except (TypeError, ValueError):
-            raise RunFailure(f"{self.id} returned a {type(obs).__name__} as an observation, not numbers") from None
-        if vector.shape != (self.sizes.obs,):
-            raise RunFailure(f"{self.id} returned an observation of shape {vector.shape}, not ({self.sizes.obs},)")
+        """A copy of an observation, as long as it is one: some environments write the next into the same array.
+
+        Whether it keeps to the space's bounds is nobody's concern: many are a little outside now and then.
+        """
+        numbers = _real(obs)
+        if numbers is None:
+            raise RunFailure(f"{self.id} returned {_kind_of(obs)} as an observation, not real numbers")
+        if numbers.shape != (self.sizes.obs,):
+            raise RunFailure(f"{self.id} returned an observation of shape {numbers.shape}, not ({self.sizes.obs},)")
+        # Most are float32, and need no context that costs more than the copy.
+        with np.errstate(over="ignore") if numbers.dtype != np.float32 else contextlib.nullcontext():
+            vector: Vector = numbers.astype(np.float32)
         if not np.isfinite(vector).all():
             index = int(np.flatnonzero(~np.isfinite(vector))[0])
-            raise RunFailure(f"{self.id} returned an observation with {vector[index]} at index {index}")
+            number = float(numbers[index])
+            raise RunFailure(f"{self.id} returned an observation with {number} at index {index}{_too_large(number)}")
         return vector
 
     def reward(self, reward: Any) -> float:
-        try:
-            number = float(reward)
-        except (TypeError, ValueError):
-            raise RunFailure(f"{self.id} returned {reward!r} as a reward") from None
-        if not math.isfinite(number):
-            raise RunFailure(f"{self.id} returned a reward of {number}")
+        numbers = _real(reward)
+        if numbers is None or numbers.shape != ():
+            raise RunFailure(f"{self.id} returned {_kind_of(reward)} as a reward, not a real number")
+        number = float(numbers)
+        if not abs(number) <= LARGEST:
+            raise RunFailure(f"{self.id} returned a reward of {number}{_too_large(number)}")
         return number
+
+    def flag(self, value: Any, what: str) -> bool:
+        """Whether an episode is `what`: "terminated" or "truncated"."""
+        if isinstance(value, bool | np.bool_):
+            return bool(value)
+        numbers = _real(value)  # some say 0 or 1
+        if numbers is None or numbers.shape != () or float(numbers) not in (0, 1):
+            raise RunFailure(f"{self.id} returned {_kind_of(value)} as {what!r}, not true or false")
+        return bool(numbers)
+
+
+def _real(value: Any) -> npt.NDArray[Any] | None:
+    """The array that it is, or None. NumPy alone would take text for a number, None for NaN, a complex one by half."""
+    try:
+        array = np.asarray(value)
+    except Exception:  # ragged, or another library's array that will not be one of NumPy's
+        return None
+    return array if array.dtype.kind in "biuf" else None
+
+
+def _kind_of(value: Any) -> str:
+    if value is None or isinstance(value, bool | int | float):
+        return str(value)
+    return f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+
+
+def _too_large(number: float) -> str:
+    return "" if not math.isfinite(number) else ", which is more than float32 holds: scale it down"
 
 
 class Env:
     """One environment, by its id or ready-made. `reset(seed)` starts the same episode whatever came before it."""
 
     def __init__(
-        self, env: str | gymnasium.Env[Any, Any], render_mode: str | None = None, *, time_limit: bool = True
+        self,
+        env: str | gymnasium.Env[Any, Any],
+        render_mode: str | None = None,
+        *,
+        time_limit: bool = True,
+        watchdog: Watchdog | None = None,
     ) -> None:
         self.id = env if isinstance(env, str) else name_of(env)
+        self._watchdog, self._closed = watchdog, False
         with quiet(self.id):
             if render_mode == "rgb_array" and not has_screen():
                 os.environ.setdefault("MUJOCO_GL", "egl")  # drawn by the processor, if there is nothing better
             self._env = make(env, render_mode, time_limit=time_limit) if isinstance(env, str) else env
-            self.spaces = Spaces(self.id, self._env.observation_space, self._env.action_space)
-            # PyBullet's first reset differs from all later ones: burn it.
-            call("reset", self._env.reset, 2, seed=0)
-        self.sizes = self.spaces.sizes
+            self.spaces = _spaces_of(self._env, self.id)
+            self.sizes = self.spaces.sizes
+            with at("first reset"):
+                # PyBullet's first reset differs from all later ones: burn it. And a space that lies is found out.
+                self.reset(0)
 
     def reset(self, seed: int) -> Vector:
-        obs, _ = call("reset", self._env.reset, 2, seed=seed)
+        obs, _ = self._call("reset", 2, seed=seed)
         return self.spaces.obs(obs)
 
     def step(self, action: Vector) -> Outcome:
-        obs, reward, terminated, truncated, info = call("step", self._env.step, 5, self.spaces.scale(action))
-        over = bool(terminated or truncated)
-        return Outcome(self.spaces.obs(obs), self.spaces.reward(reward), not terminated, over, info)
+        obs, reward, terminated, truncated, info = self._call("step", 5, self.spaces.scale(action))
+        terminated, truncated = self.spaces.flag(terminated, "terminated"), self.spaces.flag(truncated, "truncated")
+        if not isinstance(info, Mapping):
+            raise RunFailure(f"{self.id} returned {_kind_of(info)} as info, not a dict")
+        return Outcome(self.spaces.obs(obs), self.spaces.reward(reward), not terminated, terminated or truncated, info)
+
+    def _call(self, what: str, length: int, *args: Any, **kwargs: Any) -> Any:
+        if self._watchdog is None:
+            return call(self.id, self._env, what, length, *args, **kwargs)
+        try:
+            with self._watchdog:
+                return call(self.id, self._env, what, length, *args, **kwargs)
+        except Overdue:
+            raise RunFailure(
+                f"{self.id}'s {what} did not come back within {self._watchdog.seconds:g} s, which is its --step-timeout"
+            ) from None
 
     @property
     def time_limit(self) -> int | None:
@@ -137,7 +208,8 @@ class Env:
     @property
     def fps(self) -> float:
         """Steps in a second of its own time, as far as it says."""
-        return float(self._env.metadata.get("render_fps", 30))
+        said = _real(self._env.metadata.get("render_fps"))
+        return float(said) if said is not None and said.shape == () and 0 < said <= 1000 else 30.0
 
     def picture(self) -> npt.NDArray[np.uint8]:
         """What it looks like now, [height, width, 3]; made with `render_mode="rgb_array"`."""
@@ -149,7 +221,13 @@ class Env:
             raise RunFailure(f"{self.id} cannot be drawn: {_one_line(error)}") from None
 
     def close(self) -> None:
-        self._env.close()
+        """Once: not every environment bears it twice."""
+        if self._closed:
+            return
+        self._closed = True
+        # Its work is done: what goes wrong now must not hide what went wrong before.
+        with contextlib.suppress(Exception, SystemExit, Overdue), self._watchdog or contextlib.nullcontext():
+            self._env.close()
 
 
 def has_screen() -> bool:
@@ -163,19 +241,34 @@ def name_of(env: Any) -> str:
     return str(known) if known else type(getattr(env, "unwrapped", env)).__name__
 
 
-def call(what: str, function: Any, length: int, *args: Any, **kwargs: Any) -> Any:
-    """Call the environment; whatever goes wrong in there is one line here."""
+def call(env_id: str, env: Any, what: str, length: int, *args: Any, **kwargs: Any) -> Any:
+    """An environment's `reset` or `step`, which return so many values; what goes wrong in there is one line here."""
     try:
-        result = function(*args, **kwargs)
-    except Exception as error:
-        raise RunFailure(f"the environment's {what} raised {_one_line(error)}") from error
+        result = getattr(env, what)(*args, **kwargs)
+    except (KeyboardInterrupt, Overdue):
+        raise
+    except BaseException as error:  # sys.exit() among them: a run that ends without a word would look finished
+        raise RunFailure(f"{env_id}'s {what} raised {_one_line(error)}") from error
     if not isinstance(result, tuple) or len(result) != length:
-        raise RunFailure(f"the environment's {what} must return {length} values, not {type(result).__name__}")
+        returned = f"{len(result)} values" if isinstance(result, tuple) else _kind_of(result)
+        raise RunFailure(f"{env_id}'s {what} returned {returned}, not {length} values")
     return result
 
 
-def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+def _one_line(error: BaseException) -> str:
+    try:
+        said = " ".join(str(error).split())[:500]
+    except Exception:
+        said = "(no message)"
+    return f"{type(error).__name__}: {''.join(c for c in said if c.isprintable())}"
+
+
+def _spaces_of(env: Any, env_id: str) -> Spaces:
+    try:
+        spaces = env.observation_space, env.action_space
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"{env_id} does not say what its observations and actions are: {_one_line(error)}") from None
+    return Spaces(env_id, *spaces)
 
 
 def make(env_id: str, render_mode: str | None = None, *, time_limit: bool = True) -> gymnasium.Env[Any, Any]:
@@ -208,7 +301,7 @@ def make(env_id: str, render_mode: str | None = None, *, time_limit: bool = True
         raise UsageError(f"environment {env_id!r} cannot be made: {_one_line(error)}") from None
     except gymnasium.error.Error as error:
         raise UsageError(f"environment {env_id!r} cannot be made: {' '.join(str(error).split())}") from None
-    except Exception as error:  # the code of the environment, or of the module that registers it
+    except (Exception, SystemExit) as error:  # the code of the environment, or of the module that registers it
         if drawn and _is_mujoco(name):  # it looks for a graphics library as soon as it is imported
             raise UsageError(_without_graphics(env_id, error)) from None
         raise UsageError(f"environment {env_id!r} cannot be made: {_one_line(error)}") from None
@@ -219,7 +312,7 @@ def _is_mujoco(name: str) -> bool:
     return known is not None and str(known.entry_point).startswith("gymnasium.envs.mujoco")
 
 
-def _without_graphics(env_id: str, error: Exception) -> str:
+def _without_graphics(env_id: str, error: BaseException) -> str:
     return (
         f"{env_id} cannot be drawn without a screen here ({_one_line(error)}): "
         "on Debian, apt-get install libegl1 libgl1-mesa-dri"

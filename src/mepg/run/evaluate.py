@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+import numpy as np
+
+from mepg.errors import RunFailure
 from mepg.run.envs import Env, Vector
+
+LONGEST = 100_000  # steps of an episode that no time limit ends: then it is taken for endless
 
 
 class Episode(NamedTuple):
@@ -22,11 +27,23 @@ def evaluate(act: Callable[[Vector], Vector], env: Env, seeds: Iterable[int]) ->
 
 def play(act: Callable[[Vector], Vector], env: Env, seed: int, watch: Callable[[], None] | None = None) -> Episode:
     """The whole episode that begins with this seed; `watch` is called whenever there is something new to see."""
-    obs, total, length, over = env.reset(seed), 0.0, 0, False
-    while not over:
-        if watch is not None:
-            watch()
-        obs, reward, _, over, _ = env.step(act(obs))
-        total += reward
-        length += 1
+    total, length, over, limit = 0.0, 0, False, env.time_limit or LONGEST
+    try:
+        obs = env.reset(seed)
+        while not over:
+            if length == limit:
+                raise RunFailure(
+                    f"it has not ended, and {env.id} has no time limit: give it one with "
+                    "gymnasium.register(..., max_episode_steps=1000)"
+                )
+            if watch is not None:
+                watch()
+            action = act(obs)
+            if not np.isfinite(action).all():
+                raise RunFailure(f"the policy's action became {action}")
+            obs, reward, _, over, _ = env.step(action)
+            total += reward
+            length += 1
+    except RunFailure as failure:
+        raise RunFailure(f"after {length:,} steps of an evaluation episode: {failure}") from failure
     return Episode(total, length)

@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from mepg.errors import UsageError
 from mepg.run.config import Config
+from mepg.run.envs import Spaces
 from mepg.run.evaluate import Episode
 from mepg.run.files import (
     Arrays,
@@ -96,6 +97,16 @@ class Folder:
         found = read_sealed(self.config_file).get("versions")
         return {str(k): v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}
 
+    def spaces(self) -> Spaces | None:
+        """Those of the environment that the run was started in, if it says."""
+        found = read_sealed(self.config_file)
+        if "sizes" not in found:
+            return None
+        try:
+            return Spaces.from_json(found["config"]["env"], found["sizes"], found["action_bounds"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"{self.path} holds a damaged run: {error!r}") from None
+
     def check_free_for(self, config: Config) -> None:
         """Refuse a folder that holds anything but this very run."""
         try:
@@ -112,14 +123,16 @@ class Folder:
             shown = ", ".join(f"{n}={theirs.get(n)} there, {ours.get(n)} here" for n in different[:3])
             raise UsageError(f"{self.path} holds another run ({shown}); choose another --out")
 
-    def claim(self, config: Config) -> contextlib.ExitStack:
+    def claim(self, config: Config, spaces: Spaces | None = None) -> contextlib.ExitStack:
         """Make the folder and lock it for as long as what is given back is open."""
+        about = {"format": FORMAT, "config": config.to_json(), "versions": versions()}
+        if spaces is not None:
+            about |= {"sizes": list(spaces.sizes), "action_bounds": spaces.bounds}
         with contextlib.ExitStack() as locks:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
                 fcntl.flock(locks.enter_context(open_lock(self.path / ".lock")), fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if not self.config_file.exists():
-                    about = {"format": FORMAT, "config": config.to_json(), "versions": versions()}
                     write_sealed(self.config_file, about)
                 # The lock looks like litter: should someone clear it away, this one is still there.
                 fcntl.flock(locks.enter_context(self.config_file.open("r+")), fcntl.LOCK_EX | fcntl.LOCK_NB)

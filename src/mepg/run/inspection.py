@@ -26,6 +26,7 @@ import numpy.typing as npt
 from mepg.core import posterior
 from mepg.core.types import Array, Key
 from mepg.errors import UsageError
+from mepg.run import evaluate
 from mepg.run.checkpoint import Checkpoints
 from mepg.run.envs import Env
 from mepg.run.files import Damaged, count, finite, read_sealed, read_until, write_sealed
@@ -174,8 +175,8 @@ class Player:
 
 
 def steps_until_negligible(discount: float) -> int | None:
-    """The first n with gamma^n <= BEYOND; None: without a discount there is none, and only real ends will do."""
-    if discount >= 1:
+    """The first n with gamma^n <= BEYOND; None: there is none that one could wait for, and only real ends will do."""
+    if discount >= BEYOND ** (1 / evaluate.LONGEST):
         return None
     return 1 if discount <= BEYOND else math.ceil(math.log(BEYOND) / math.log(discount))
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mepg.core.types import Agent, Array
-from mepg.errors import RunFailure
+from mepg.errors import RunFailure, at
 from mepg.run.config import Config
 from mepg.run.envs import Env, Outcome, Vector
 from mepg.run.evaluate import Episode, evaluate
@@ -68,7 +68,8 @@ class Loop:
         self.next_episode = 0  # its number
         self._episodes = [0] * envs.count  # those under way
         self.obs: Rows = np.zeros((envs.count, envs.sizes.obs), np.float32)
-        self._taken: list[list[Vector]] = [[] for _ in range(envs.count)]  # actions of the episodes under way
+        # Actions of the episodes under way, as bytes: one that never ends may come to millions.
+        self._taken = [bytearray() for _ in range(envs.count)]
         self._totals = [0.0] * envs.count
         self._recent: deque[Episode] = deque(maxlen=RECENT_EPISODES)
         batches = config.spec.updates_per_step * envs.count
@@ -77,6 +78,7 @@ class Loop:
         self._sums = np.zeros((2, len(self.metric_names)))
         self.evaluations: Evaluations = {}
         self.seconds_evaluating = 0.0  # in this session
+        self._finite_at = 0  # the last step at which all of the state is known to have been finite
         self.actions: Rows  # the next ones
         self._begin_anew()
 
@@ -113,16 +115,13 @@ class Loop:
             raise RunFailure(f"step {self.step}: {failure}") from failure
 
     def _advance(self) -> Record:
-        actions = self.actions
-        if not np.isfinite(actions).all():
-            self._drain()  # says which quantity went wrong first, if one did
-            raise RunFailure(f"the policy's action became {actions[~np.isfinite(actions).all(axis=1)][0]}")
+        actions = self._finite_actions()
         outcomes = self.envs.step(actions)
         ended = []
         for place, (action, outcome) in enumerate(zip(actions, outcomes, strict=True)):
             self.replay.add(self.obs[place], action, outcome.reward, outcome.alive, outcome.obs)
             self.obs[place] = outcome.obs
-            self._taken[place].append(action)
+            self._taken[place] += action.tobytes()
             self._totals[place] += outcome.reward
             if outcome.over:
                 ended.append(self._end_episode(place))
@@ -154,9 +153,18 @@ class Loop:
         actions, self.memory = self.program.explore(self.leaves, self.memory, self.obs, first)
         return actions
 
+    def _finite_actions(self) -> Rows:
+        """The next ones, if the policy still knows any."""
+        bad = ~np.isfinite(self.actions).all(axis=1)
+        if bad.any():
+            self.settle()  # says which quantity went wrong first, if one did
+            raise RunFailure(f"the policy's action became {self.actions[bad][0]}")
+        return self.actions
+
     def _begin_anew(self) -> None:
-        for place in range(self.envs.count):
-            self._begin_episode(place)
+        with at(f"step {self.step}"):
+            for place in range(self.envs.count):
+                self._begin_episode(place)
         self.actions = self._choose_actions()
 
     def _begin_episode(self, place: int, number: int | None = None) -> None:
@@ -165,19 +173,23 @@ class Loop:
         self.next_episode = max(self.next_episode, self._episodes[place] + 1)
         self.obs[place] = self.envs.begin(place, episode_seed(self.config.seed, "train", self._episodes[place]))
         self.memory = self.program.begin(self.memory, place, self._episodes[place])
-        self._taken[place] = []
+        self._taken[place] = bytearray()
         self._totals[place] = 0.0
 
     def _end_episode(self, place: int) -> Episode:
-        ended = Episode(self._totals[place], len(self._taken[place]))
+        ended = Episode(self._totals[place], len(self._taken_at(place)))
         self._recent.append(ended)
         self._begin_episode(place)
         return ended
 
+    def _taken_at(self, place: int) -> Rows:
+        """The actions of the episode under way. [n, A]"""
+        return np.frombuffer(bytes(self._taken[place]), np.float32).reshape(-1, self.envs.sizes.action)
+
     def evaluate(self) -> list[Episode]:
         """The paper's evaluation, on an environment of its own."""
         assert self.eval_env is not None
-        self._drain()  # a policy that is no longer finite is not worth playing
+        self.settle()  # a policy that is no longer finite is not worth playing
         began = time.monotonic()
         seeds = [episode_seed(self.config.seed, "eval", self.step, i) for i in range(self.config.eval_episodes)]
         episodes = evaluate(self.exploit, self.eval_env, seeds)
@@ -192,7 +204,7 @@ class Loop:
 
     def report(self) -> dict[str, float]:
         """The metrics' means since the last report."""
-        self._drain()
+        self.settle()
         report: dict[str, float] = {}
         if self._recent:
             report["rollout/ep_rew_mean"] = float(np.mean([e.total for e in self._recent]))
@@ -204,8 +216,9 @@ class Loop:
         self._sums[:] = 0
         return report
 
-    def _drain(self) -> None:
-        """Wait for the updates so far and add up their metrics, one by one: the order must not depend on when."""
+    def settle(self) -> None:
+        """Wait for the updates so far, and name the first number that is no longer finite."""
+        # Metrics are added up one by one: the order must not depend on when.
         updates = ((step, update) for step, several in self._pending for update in np.asarray(several, np.float64))
         for step, (values, weights) in updates:
             if not np.isfinite(values).all():
@@ -213,17 +226,23 @@ class Loop:
                 raise RunFailure(f"{self.metric_names[index]} became {values[index]} in the update of step {step}")
             self._sums += values * weights, weights
         self._pending.clear()
+        # A state can go wrong and leave the metrics as they are: Adam's moments, which then stand still, or a variance.
+        if bad := self.program.not_finite(self.leaves):
+            since = f"between steps {self._finite_at} and {self.step}"
+            raise RunFailure(f"{bad} became infinite or NaN {since}: are observations or rewards too large?")
+        self._finite_at = self.step
 
     def snapshot(self) -> Snapshot:
-        self._drain()
-        taken = [np.array(actions, np.float32).reshape(-1, self.envs.sizes.action) for actions in self._taken]
+        with at(f"step {self.step}"):
+            self.settle()
+            actions = self._finite_actions()
         return Snapshot(
             self.step,
             self.state,
             self.memory,
-            self.actions,
+            actions,
             list(self._episodes),
-            taken,
+            [self._taken_at(place) for place in range(self.envs.count)],
             list(self._recent),
             dict(self.evaluations),
             self._sums.copy(),
@@ -236,12 +255,14 @@ class Loop:
         give the observations that the replay memory holds: then the environment is not reproducible,
         and new episodes have been begun.
         """
-        self.step, self.next_episode = snapshot.step, max(snapshot.episodes) + 1
+        self.step, self._finite_at, self.next_episode = snapshot.step, snapshot.step, max(snapshot.episodes) + 1
         self.leaves = self.program.flatten(snapshot.state)
         self._recent = deque(snapshot.recent, maxlen=RECENT_EPISODES)
         self.evaluations, self._sums = dict(snapshot.evaluations), snapshot.sums.copy()
         self._pending.clear()
-        if same := self._rebuild(snapshot):
+        with at(f"step {self.step}, which is to be reached again"):
+            same = self._rebuild(snapshot)
+        if same:
             self.memory, self.actions = snapshot.memory, snapshot.next_actions
         else:
             self._begin_anew()
@@ -249,7 +270,7 @@ class Loop:
 
     def restart(self, state: Any, step: int, next_episode: int) -> None:
         """Go on with an agent's state, but with new episodes."""
-        self.step, self.next_episode = step, next_episode
+        self.step, self._finite_at, self.next_episode = step, step, next_episode
         self.leaves = self.program.flatten(state)
         self._begin_anew()
 
@@ -270,7 +291,7 @@ class Loop:
                 if begun[place]:
                     self.obs[place] = outcome.obs
                     self._totals[place] += outcome.reward
-                    self._taken[place].append(actions[place])
+                    self._taken[place] += actions[place].tobytes()
                     same &= not outcome.over and self._remembers(place, to_go, outcome)
                 if outcome.over:
                     self._begin_episode(place, snapshot.episodes[place])

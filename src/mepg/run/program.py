@@ -81,6 +81,14 @@ class Program:
         """A copy of a state, as the others take it."""
         return [jnp.array(leaf) for leaf in jax.tree.leaves(state)]
 
+    def not_finite(self, leaves: Leaves) -> str | None:
+        """The name of the first of a state's arrays that holds an infinite number or NaN."""
+        index = next((i for i, leaf in enumerate(leaves) if not np.isfinite(np.asarray(leaf)).all()), None)
+        if index is None:
+            return None
+        path, _ = jax.tree_util.tree_leaves_with_path(self.unflatten(leaves))[index]
+        return jax.tree_util.keystr(path, simple=True, separator=".")
+
     def explore(self, leaves: Leaves, memory: Any, obs: Rows, step: int) -> Choice:
         """The actions to take in this step."""
         actions, memory = self._explore(leaves, memory, obs, step, self._keys["act"])

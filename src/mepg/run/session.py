@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -15,14 +16,15 @@ import numpy as np
 from mepg.errors import RunFailure, UsageError
 from mepg.run.checkpoint import Checkpoints, Saved, Spent
 from mepg.run.config import Config
-from mepg.run.envs import Env
+from mepg.run.envs import Env, Spaces
 from mepg.run.files import Damaged, Seal, read_until, seal
 from mepg.run.folder import Folder, versions
 from mepg.run.logs import DEFAULT, check, open_logs
 from mepg.run.loop import Evaluations, Loop, Record
 from mepg.run.policy import save_policy
 from mepg.run.replay import Replay
-from mepg.run.vector import gather
+from mepg.run.vector import gather, require_same_spaces
+from mepg.run.watchdog import Watchdog
 
 CHECKPOINT_EVERY = 5_000
 
@@ -39,9 +41,12 @@ class Session:
         path: Path,
         checkpoint_every: int = CHECKPOINT_EVERY,
         logs: Sequence[str] = DEFAULT,
+        step_timeout: float | None = None,
     ) -> None:
         if checkpoint_every < 1:
             raise UsageError(f"checkpoint-every must be at least 1, not {checkpoint_every}")
+        if step_timeout is not None and not 0 < step_timeout < math.inf:
+            raise UsageError(f"step-timeout must be a number of seconds above 0, not {step_timeout:g}")
         check(logs)
         self.config = config
         self.folder = Folder(path)
@@ -50,7 +55,7 @@ class Session:
         self.latest: dict[str, float] = {}  # of every metric
         self.notes: list[str] = []  # for the person who watches
         self.stopped_by: str | None = None  # the signal's name, if one ended this session
-        self._checkpoint_every, self._log_names = checkpoint_every, logs
+        self._checkpoint_every, self._log_names, self._step_timeout = checkpoint_every, logs, step_timeout
         self._open = contextlib.ExitStack()
         if self.result is None:
             with self._open:  # closes what was opened, should anything go wrong
@@ -58,8 +63,14 @@ class Session:
                 self._open = self._open.pop_all()
 
     def _prepare(self) -> None:
-        envs = self._open.enter_context(contextlib.closing(gather(self.config.env, self.config.envs)))
-        eval_env = self._open.enter_context(contextlib.closing(Env(self.config.env)))
+        watchdog = None
+        if self._step_timeout is not None:
+            watchdog = self._open.enter_context(contextlib.closing(Watchdog(self._step_timeout, self.config.env)))
+        self._watchdog = watchdog
+        envs = gather(self.config.env, self.config.envs, watchdog=watchdog)
+        self._open.enter_context(contextlib.closing(envs))
+        eval_env = self._open.enter_context(contextlib.closing(Env(self.config.env, watchdog=watchdog)))
+        require_same_spaces(envs.spaces, eval_env.spaces)
         try:
             with _memory_errors_of_jax():
                 self.replay = Replay(self.config.spec.replay_size, envs.sizes)
@@ -69,10 +80,12 @@ class Session:
         self.checkpoints = Checkpoints(self.folder.path, self.config.fingerprint)
         if self.folder.policy_file.exists() and not self.checkpoints.replay_folder.exists():
             raise UsageError(f"{self.folder.path} holds a finished run, but its {self.folder.result_file.name} is gone")
-        self._open.enter_context(self.folder.claim(self.config))  # the first thing that is written
+        self._open.enter_context(self.folder.claim(self.config, envs.spaces))  # the first thing that is written
+        self._require_the_same_environment(envs.spaces)
         self._note_changed_versions()
         self._began = time.monotonic()
         self._resume()
+        self._tell_watchdog(self.loop.step + self.config.envs)
         self.started_at = self.loop.step
         self._tick = (self.loop.step, self._began)
 
@@ -106,6 +119,7 @@ class Session:
 
     def _records(self) -> Iterator[Record]:
         for record in self.loop:
+            self._tell_watchdog(record.step + self.config.envs)
             self._keep(record)
             yield record
             if self.stopped_by is not None or record.step % self._checkpoint_every < self.config.envs:
@@ -123,6 +137,11 @@ class Session:
     def stop(self, number: int) -> None:
         """Save after the step under way, and end: for a signal's handler."""
         self.stopped_by = signal.Signals(number).name
+
+    def _tell_watchdog(self, step: int) -> None:
+        """Which step comes next, in case it is the last."""
+        if self._watchdog is not None:
+            self._watchdog.at_step(step)
 
     def _keep(self, record: Record) -> None:
         if record.metrics is not None:
@@ -165,6 +184,7 @@ class Session:
                 continue
             self._earlier = saved.spent
             self._check_metrics(saved.metrics)
+            self._tell_watchdog(step)
             if not self.loop.restore(saved.snapshot):
                 self.notes.append(
                     f"{self.config.env} does not repeat an episode from its seed: the one under way was begun anew, "
@@ -187,6 +207,15 @@ class Session:
             if path.exists():
                 path.rename(path.with_suffix(".csv.damaged"))
             self.notes.append(f"{damage}; what there is of it is put aside, and it is begun anew")
+
+    def _require_the_same_environment(self, spaces: Spaces) -> None:
+        """What was learned for other observations and actions is of no use, and must not be thrown away for that."""
+        before = self.folder.spaces()
+        if before is not None and (difference := before.difference(spaces)):
+            raise UsageError(
+                f"{self.config.env} has changed since this run began: it had {difference} now; "
+                "change it back, or choose another --out"
+            )
 
     def _note_changed_versions(self) -> None:
         was, now = self.folder.versions(), versions()

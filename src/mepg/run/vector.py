@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import gymnasium
@@ -11,8 +12,9 @@ import numpy.typing as npt
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from mepg.core.types import Sizes
-from mepg.errors import UsageError
-from mepg.run.envs import Env, Outcome, Spaces, Vector, call, make, name_of, quiet
+from mepg.errors import RunFailure, UsageError
+from mepg.run.envs import Env, Outcome, Spaces, Vector, call, name_of, quiet
+from mepg.run.watchdog import Watchdog
 
 Actions = npt.NDArray[np.float32]  # [E, A], in [-1, 1]
 
@@ -33,21 +35,22 @@ class Envs(Protocol):
     def close(self) -> None: ...
 
 
-class Alone:
-    """A single environment."""
+class InTurn:
+    """Our own, a single one or several that are stepped one after the other."""
 
-    def __init__(self, env: Env) -> None:
-        self.count, self.spaces, self.sizes = 1, env.spaces, env.sizes
-        self._env = env
+    def __init__(self, envs: Sequence[Env]) -> None:
+        self.count, self.spaces, self.sizes = len(envs), envs[0].spaces, envs[0].sizes
+        self._envs = envs
 
-    def begin(self, place: int, seed: int) -> Vector:  # noqa: ARG002
-        return self._env.reset(seed)
+    def begin(self, place: int, seed: int) -> Vector:
+        return self._envs[place].reset(seed)
 
     def step(self, actions: Actions) -> list[Outcome]:
-        return [self._env.step(actions[0])]
+        return [env.step(action) for env, action in zip(self._envs, actions, strict=True)]
 
     def close(self) -> None:
-        self._env.close()
+        for env in self._envs:
+            env.close()
 
 
 class Together:
@@ -67,28 +70,39 @@ class Together:
         self._env, self._resets_itself = env, mode is AutoresetMode.SAME_STEP
         with quiet(env_id):
             # PyBullet's first reset differs from all later ones: burn it.
-            self._next, _ = call("reset", env.reset, 2, seed=0)
+            self._next, _ = call(env_id, env, "reset", 2, seed=0)
 
     def begin(self, place: int, seed: int) -> Vector:
         if not self._resets_itself:
             # Also with AutoresetMode.NEXT_STEP: a reset in time spares the step that would only have reset.
             here = np.arange(self.count) == place
-            self._next, _ = call("reset", self._env.reset, 2, seed=[seed] * self.count, options={"reset_mask": here})
-        return self.spaces.obs(self._next[place])
+            self._next, _ = call(
+                self.spaces.id, self._env, "reset", 2, seed=[seed] * self.count, options={"reset_mask": here}
+            )
+        with one_for_each(self.spaces.id, self.count):
+            return self.spaces.obs(self._next[place])
 
     def step(self, actions: Actions) -> list[Outcome]:
-        self._next, rewards, ends, limits, infos = call("step", self._env.step, 5, self.spaces.scale(actions))
-        last = self._next if not self._resets_itself else _last_observations(self._next, infos)
-        return [
-            Outcome(
-                self.spaces.obs(last[place]),
-                self.spaces.reward(rewards[place]),
-                not ends[place],
-                bool(ends[place] or limits[place]),
-                {name: values[place] for name, values in infos.items() if _is_of_each(values, self.count)},
-            )
-            for place in range(self.count)
-        ]
+        self._next, rewards, ends, limits, infos = call(
+            self.spaces.id, self._env, "step", 5, self.spaces.scale(actions)
+        )
+        with one_for_each(self.spaces.id, self.count):
+            last = self._next if not self._resets_itself else _last_observations(self._next, infos)
+            return [
+                self._outcome(
+                    last[place],
+                    rewards[place],
+                    ends[place],
+                    limits[place],
+                    {name: values[place] for name, values in infos.items() if _is_of_each(values, self.count)},
+                )
+                for place in range(self.count)
+            ]
+
+    def _outcome(self, obs: Any, reward: Any, terminated: Any, truncated: Any, info: dict[str, Any]) -> Outcome:
+        check = self.spaces
+        terminated, truncated = check.flag(terminated, "terminated"), check.flag(truncated, "truncated")
+        return Outcome(check.obs(obs), check.reward(reward), not terminated, terminated or truncated, info)
 
     def close(self) -> None:
         self._env.close()
@@ -106,31 +120,34 @@ class FromStableBaselines:
         self._next = env.reset()
 
     def begin(self, place: int, seed: int) -> Vector:  # noqa: ARG002
-        return self.spaces.obs(self._next[place])
+        with one_for_each(self.spaces.id, self.count):
+            return self.spaces.obs(self._next[place])
 
     def step(self, actions: Actions) -> list[Outcome]:
-        self._next, rewards, ends, infos = call("step", self._env.step, 4, self.spaces.scale(actions))
-        outcomes = []
-        for place, (reward, over, info) in enumerate(zip(rewards, ends, infos, strict=True)):
-            obs = info["terminal_observation"] if over else self._next[place]
-            alive = not over or bool(info.get("TimeLimit.truncated"))
-            outcomes.append(Outcome(self.spaces.obs(obs), self.spaces.reward(reward), alive, bool(over), info))
-        return outcomes
+        self._next, rewards, ends, infos = call(self.spaces.id, self._env, "step", 4, self.spaces.scale(actions))
+        with one_for_each(self.spaces.id, self.count):
+            return [self._outcome(place, rewards[place], ends[place], infos[place]) for place in range(self.count)]
+
+    def _outcome(self, place: int, reward: Any, done: Any, info: Any) -> Outcome:
+        over = self.spaces.flag(done, "done")
+        obs = info["terminal_observation"] if over else self._next[place]
+        alive = not over or bool(info.get("TimeLimit.truncated"))
+        return Outcome(self.spaces.obs(obs), self.spaces.reward(reward), alive, over, info)
 
     def close(self) -> None:
         self._env.close()
 
 
-def gather(env: Any, count: int = 1, seed: int = 0) -> Envs:
-    """`count` environments of an id, or what the user has made."""
+def gather(env: Any, count: int = 1, seed: int = 0, watchdog: Watchdog | None = None) -> Envs:
+    """`count` environments of an id, which a watchdog may watch, or what the user has made."""
     if isinstance(env, str):
-        return Alone(Env(env)) if count == 1 else _together(env, count)
+        return _in_turn(env, count, watchdog)
     if count != 1:
         raise UsageError(f"n_envs={count} makes copies of an environment by its id; this one is ready-made")
     if isinstance(env, VectorEnv):
         return Together(env, name_of(env))
     if isinstance(env, gymnasium.Env):
-        return Alone(Env(env))
+        return InTurn([Env(env)])
     if all(hasattr(env, name) for name in ("num_envs", "step_async", "step_wait", "reset")):
         return FromStableBaselines(env, seed)
     raise UsageError(
@@ -139,13 +156,29 @@ def gather(env: Any, count: int = 1, seed: int = 0) -> Envs:
     )
 
 
-def _together(env_id: str, count: int) -> Envs:
+def _in_turn(env_id: str, count: int, watchdog: Watchdog | None) -> Envs:
     if not 1 <= count <= 1_000:
         raise UsageError(f"envs must be in [1, 1000], not {count}")
-    Env(env_id).close()  # says what is wrong with it, before there are many
-    with quiet(env_id):
-        envs = SyncVectorEnv([partial(make, env_id)] * count, autoreset_mode=AutoresetMode.DISABLED)
-    return Together(envs, env_id)
+    envs = [Env(env_id, watchdog=watchdog)]
+    for _ in range(count - 1):
+        envs.append(Env(env_id, watchdog=watchdog))
+        require_same_spaces(envs[0].spaces, envs[-1].spaces)
+    return InTurn(envs)
+
+
+def require_same_spaces(one: Spaces, other: Spaces) -> None:
+    """Of two environments with the same id, made one after the other."""
+    if difference := one.difference(other):
+        raise UsageError(f"{one.id} is not the same each time that it is made: it had {difference} now")
+
+
+@contextlib.contextmanager
+def one_for_each(env_id: str, count: int) -> Iterator[None]:
+    """Whatever a vector environment returns should have an entry for each of its environments."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise RunFailure(f"{env_id} returned something that has no entry for each of {count}: {error!r:.200}") from None
 
 
 def _last_observations(following: Any, infos: dict[str, Any]) -> Any:

@@ -1,0 +1,87 @@
+"""A time limit for calls into an environment, whatever they hang in.
+
+The watcher is a process of its own: code that does not come back to the interpreter stops every thread and signal
+handler of ours. It reads from a shared page until when the call under way may take. When that is over, it sends a
+signal that ends the call with an exception; when even that is not heard, it says why and kills.
+
+As a program of its own this file needs nothing but the standard library: `python watchdog.py PID FILE NAME`.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Self
+
+GRACE = 2.0  # seconds for the interpreter to hear of it
+LIMIT, DEADLINE, STEP, SIZE = 0, 1, 2, 3  # the page's places: seconds that a call may take, until when, the run's step
+
+
+class Overdue(BaseException):
+    """Raised in the middle of a call that took too long; no `except Exception` of an environment is to catch it."""
+
+
+class Watchdog:
+    """`with watchdog:` around a call; one at a time, from the main thread."""
+
+    def __init__(self, seconds: float, name: str) -> None:
+        self.seconds = seconds
+        with tempfile.TemporaryFile() as file:
+            file.truncate(8 * SIZE)
+            self._page = memoryview(mmap.mmap(file.fileno(), 8 * SIZE)).cast("d")
+            self._page[LIMIT], self._page[DEADLINE] = seconds, math.inf
+            self._before = signal.signal(signal.SIGALRM, self._interrupt)
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(file.fileno()), name],
+                pass_fds=[file.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is not meant for it
+            )
+
+    def at_step(self, step: int) -> None:
+        """The step of the run, for what is said in the end."""
+        self._page[STEP] = step
+
+    def __enter__(self) -> Self:
+        self._page[DEADLINE] = time.monotonic() + self.seconds
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._page[DEADLINE] = math.inf
+
+    def _interrupt(self, *_: object) -> None:
+        if time.monotonic() > self._page[DEADLINE]:  # or it came back after all, and this one is another
+            raise Overdue
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        signal.signal(signal.SIGALRM, self._before)
+
+
+def watch(parent: int, page: memoryview[float], name: str) -> None:
+    """Until the process that is watched ends, or has to be ended."""
+    while os.getppid() == parent:
+        time.sleep(min(1.0, page[LIMIT] / 10))
+        deadline = page[DEADLINE]
+        if time.monotonic() <= deadline:
+            continue
+        os.kill(parent, signal.SIGALRM)
+        time.sleep(GRACE)
+        if page[DEADLINE] == deadline and os.getppid() == parent:
+            show_cursor = "\x1b[?25h\n" if sys.stderr.isatty() else ""
+            what = f"step {page[STEP]:.0f}: {name} did not come back within {page[LIMIT]:g} s"
+            way_out = "nor when it was interrupted: the process was killed; what the last checkpoint holds is safe"
+            print(f"{show_cursor}mepg: {what}, {way_out}", file=sys.stderr, flush=True)
+            os.kill(parent, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    watch(int(sys.argv[1]), memoryview(mmap.mmap(int(sys.argv[2]), 8 * SIZE)).cast("d"), sys.argv[3])
