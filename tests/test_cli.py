@@ -44,7 +44,10 @@ def finished(tmp_path_factory):
         (["me-sac", "--env", "Pendulum-v1", "--checkpoint-every", "0"], "checkpoint-every must be at least 1"),
         (["me-sac", "--env", "Pendulum-v1", "--threads", "0"], "threads must be in [1, "),
         (["me-sac", "--env", "Pendulum-v1", "--threads", "1000"], "threads must be in [1, "),
-        (["me-sac", "--env", "Pendulum-v1", "--set", "hidden=99999999999"], "hidden must be one to a hundred widths in"),
+        (
+            ["me-sac", "--env", "Pendulum-v1", "--set", "hidden=99999999999"],
+            "hidden must be one to a hundred widths in",
+        ),
         (["me-sac", "--env", "Pendulum-v1", "--set", "replay_size=10000000000000"], "replay_size must be in"),
         (["me-sac", "--env", "Pendulum-v1", "--set", "actor_every=99999999999"], "actor_every must be in"),
         (["me-sac", "--env", "Pendulum-v1", "--set", "temperature.initial=1e300"], "temperature.initial must be in"),

@@ -48,7 +48,7 @@ def of_json(data: Any, rng: random.Random) -> Any:
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         holder, key = rng.choice(list(_places(data)) or [(None, None)])
         if holder is None:
-            return rng.choice(STRANGE)
+            return copy.deepcopy(rng.choice(STRANGE))
         match rng.randrange(6):
             case 0:
                 del holder[key]

@@ -198,6 +198,7 @@ def json_lines(path: Path) -> Callable[[random.Random], None]:
     return mutate
 
 
+@np.errstate(all="ignore")  # numbers that a type does not hold
 def strange_arrays(arrays: dict, rng: random.Random) -> dict:
     """Other names, types, shapes and numbers."""
     arrays = dict(arrays)
@@ -230,8 +231,7 @@ def arrays_and_manifest(path: Path, manifest: Path, entry: Callable[[str, dict],
         if rng.random() < 0.5:
             path.write_bytes(mutants.of_bytes(content, rng))
         else:
-            with np.errstate(all="ignore"):
-                path.write_bytes(safetensors.numpy.save(strange_arrays(arrays, rng)))
+            path.write_bytes(safetensors.numpy.save(strange_arrays(arrays, rng)))
         reseal(manifest, dict(entry(seal(path).sha256, whole) if rng.random() < 0.8 else whole))
 
     return mutate
@@ -248,8 +248,7 @@ def sealed_policy(path: Path) -> Callable[[random.Random], None]:
             path.write_bytes(mutants.of_bytes(content, rng))
             return
         other = mutants.of_json(about, rng) if rng.random() < 0.3 else about
-        with np.errstate(all="ignore"):
-            write_sealed_arrays(path, strange_arrays(arrays, rng), other if isinstance(other, dict) else {})
+        write_sealed_arrays(path, strange_arrays(arrays, rng), other if isinstance(other, dict) else {})
 
     return mutate
 
@@ -264,8 +263,7 @@ def evaluations(fuzz: Fuzz) -> Callable[[random.Random], None]:
         if rng.random() < 0.5:
             path.write_bytes(mutants.of_bytes(content, rng))
         else:
-            with np.errstate(all="ignore"):
-                np.savez(path, **{name or "x": array for name, array in strange_arrays(arrays, rng).items()})
+            np.savez(path, **{name or "x": array for name, array in strange_arrays(arrays, rng).items()})
         reseal(result, {**sealed, "files": {**sealed["files"], path.name: seal(path)}})
 
     return mutate
