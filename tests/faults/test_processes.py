@@ -162,8 +162,17 @@ def undisturbed(tmp_path_factory):
     return folder / "run"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("moment", ["starting", "compiling", "evaluating", "writing"])
+@pytest.mark.parametrize(
+    ("moment", "number"),
+    [
+        ("starting", signal.SIGTERM),
+        ("starting", signal.SIGINT),
+        ("compiling", signal.SIGTERM),
+        ("evaluating", signal.SIGTERM),
+        ("evaluating", signal.SIGINT),
+        ("writing", signal.SIGTERM),
+    ],
+)
 def test_a_signal(moment, number, undisturbed, tmp_path, count):
     """Saved after the step under way, or left at once if there is nothing to save yet; either with a word."""
     argv, folder = watched(tmp_path / "run"), tmp_path / "run"
