@@ -24,11 +24,11 @@ test-cluster: $(VENV)/.installed
 test-sb3: $(VENV)-sb3/.installed
 	$(VENV)-sb3/bin/pytest -m sb3
 
-# Killed, stopped, starved and damaged on purpose: about ten minutes.
+# Killed, stopped, starved and damaged on purpose: under 20 minutes.
 test-faults: $(VENV)/.installed
 	XLA_FLAGS=--xla_backend_optimization_level=0 $(BIN)/pytest -n 2 --dist worksteal -m faults tests/faults
 
-# That the ensembles learn, and more of resuming: over half an hour.
+# That the ensembles learn: over half an hour.
 test-slow: $(VENV)/.installed
 	$(BIN)/pytest -n 2 --dist worksteal -m slow
 

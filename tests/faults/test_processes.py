@@ -162,22 +162,31 @@ def undisturbed(tmp_path_factory):
     return folder / "run"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("moment", ["starting", "compiling", "evaluating", "writing"])
+@pytest.mark.parametrize(
+    ("moment", "number"),
+    [
+        ("starting", signal.SIGTERM),
+        ("starting", signal.SIGINT),
+        ("compiling", signal.SIGTERM),
+        ("evaluating", signal.SIGTERM),
+        ("evaluating", signal.SIGINT),
+        ("writing", signal.SIGTERM),
+    ],
+)
 def test_a_signal(moment, number, undisturbed, tmp_path, count):
     """Saved after the step under way, or left at once if there is nothing to save yet; either with a word."""
     argv, folder = watched(tmp_path / "run"), tmp_path / "run"
-    process = start(argv, EVALUATING=str(tmp_path / "evaluating"), **halting(tmp_path / "halts", 5))
+    halts = halting(tmp_path / "halts", 5) if moment == "writing" else {}
+    process = start(argv, EVALUATING=str(tmp_path / "evaluating"), **halts)
     if moment == "starting":  # JAX is being loaded
         wait_for(lambda: "jaxlib" in Path(f"/proc/{process.pid}/maps").read_text(), process)
     elif moment == "compiling":  # the update, after the warm-up
         wait_for(lambda: newest(folder) == 100, process)
         time.sleep(0.1)
+    elif moment == "evaluating":
+        wait_for((tmp_path / "evaluating").exists, process)
     else:
         wait_until_halted(process)
-        if moment == "evaluating":
-            process.send_signal(signal.SIGCONT)
-            wait_for((tmp_path / "evaluating").exists, process)
     process.send_signal(number)
     process.send_signal(signal.SIGCONT)
     out, err = process.communicate(timeout=120)

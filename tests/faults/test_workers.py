@@ -130,8 +130,15 @@ def gone(pid):
         return True
 
 
-@pytest.mark.parametrize("how", ["once", "twice", "stopped worker"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("how", "number"),
+    [
+        ("once", signal.SIGTERM),
+        ("twice", signal.SIGTERM),
+        ("twice", signal.SIGINT),
+        ("stopped worker", signal.SIGTERM),
+    ],
+)
 def test_reproduce_is_told_to_stop(number, how, reproduced, tmp_path):
     """Its worker saves and ends, or ends at once; neither is left behind, and the same command goes on."""
     process = start(reproduce(tmp_path))

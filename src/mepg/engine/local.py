@@ -31,9 +31,10 @@ class Process:
     def poll(self) -> int | None:
         status = self._process.poll()
         if status is None and self._silence() > SILENCE:
-            with self._log.open("a") as log:
-                log.write(f"mepg: stopped or stuck, without a sign of life for {SILENCE:.0f} s: killed\n")
             self._process.kill()
+            self._silent = 0.0  # should even that take its time
+            with contextlib.suppress(OSError), self._log.open("a") as log:
+                log.write(f"mepg: stopped or stuck, without a sign of life for {SILENCE:.0f} s: killed\n")
         return status
 
     def stop(self) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import socket
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -56,6 +57,7 @@ class TensorBoard:
     def __init__(self, folder: Path, _: list[str], upto: int, __: dict[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._file = RecordWriter(str(_next_events_file(folder)))
+        weakref.finalize(self, self._file.close)  # those who use a model from Python never close its log
         self._write(Event(file_version="brain.Event:2"))
         if upto:
             self._write(Event(step=upto + 1, session_log=SessionLog(status=SessionLog.START)))
