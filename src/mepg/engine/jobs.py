@@ -31,7 +31,7 @@ class Job(NamedTuple):
 
     def progress(self) -> Progress:
         """What its process last said; nothing is lost if that is nothing."""
-        with contextlib.suppress(OSError, ValueError, TypeError):
+        with contextlib.suppress(OSError, ValueError, TypeError, OverflowError, RecursionError):
             step, last_return = json.loads(self.progress_file.read_text())
             return Progress(int(step), None if last_return is None else float(last_return))
         return Progress(0, None)

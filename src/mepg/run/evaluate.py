@@ -27,7 +27,7 @@ def evaluate(act: Callable[[Vector], Vector], env: Env, seeds: Iterable[int]) ->
 
 def play(act: Callable[[Vector], Vector], env: Env, seed: int, watch: Callable[[], None] | None = None) -> Episode:
     """The whole episode that begins with this seed; `watch` is called whenever there is something new to see."""
-    total, length, over, limit = 0.0, 0, False, env.time_limit or LONGEST
+    total, length, over, limit = 0.0, 0, False, max(LONGEST, env.time_limit or 0)
     try:
         obs = env.reset(seed)
         while not over:

@@ -34,11 +34,15 @@ def write_whole(path: Path, content: bytes) -> str:
     """Write beside the old file, flush to the disk, and rename into place. Gives the SHA-256."""
     temporary = path.with_name(f".{path.name}.writing")
     temporary.unlink(missing_ok=True)  # a process died over it, or it is a link that leads elsewhere
-    with temporary.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)  # on a full disk, half a file is only in the way
+        raise
     sync_folder(path.parent)
     return hashlib.sha256(content).hexdigest()
 
