@@ -58,6 +58,22 @@ def test_without_pybullet_everything_else_works(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_one_environment_can_be_drawn_when_another_is_gone():
+    """PyBullet's camera asks the process's first client, even for the second."""
+    pytest.importorskip("pybullet")
+    code = """
+from mepg.run.envs import Env
+first, second = Env("ReacherBulletEnv-v0"), Env("ReacherBulletEnv-v0", "rgb_array")
+second.reset(0)
+before = second.picture()
+first.close()
+assert (second.picture() == before).all()
+assert before.std() > 0
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_worked_example_of_the_docs(tmp_path):
     """docs/own-environment.md: its module, and every command that it prints."""
     text = (ROOT / "docs" / "own-environment.md").read_text()

@@ -52,7 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output_that_cannot_be_written()
         return EXIT_FAILURE
     except OSError as error:  # a full disk, a folder that is taken away: the checkpoints before it are whole
-        print(f"mepg: {_plain(error)}", file=sys.stderr)
+        said = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else error
+        print(f"mepg: {_plain(said)}", file=sys.stderr)
         _drop_output_that_cannot_be_written()
         return EXIT_FAILURE
     except MemoryError as error:
@@ -298,7 +299,7 @@ def _whole(number: float) -> int:
 
 def _folder(text: str) -> Path:
     if not text.strip():
-        raise argparse.ArgumentTypeError("a folder needs a name")
+        raise argparse.ArgumentTypeError("a name is needed")
     return Path(text)
 
 
@@ -390,7 +391,7 @@ def _ending(path: Path, session: Session, already_finished: bool) -> str:
         f"           {result['mean_of_five_best']:,.1f} over the {min(5, result['evaluations'])} best evaluations",
         f"  curve    {folder.curve_file}",
         f"  run      {path}",
-        f"  next     {_program()} eval {path}",
+        f"  next     {_program()} eval {path}{_say_module(session.config.env)}",
         f"           {_program()} train me-ddpg --env HopperBulletEnv-v0",
     ]
     return "\n".join(lines)
@@ -398,7 +399,14 @@ def _ending(path: Path, session: Session, already_finished: bool) -> str:
 
 def _program() -> str:
     """What to type to get this program again."""
+    if Path(sys.argv[0]).name == "__main__.py":
+        return "python -m mepg"
     return "mepg" if shutil.which("mepg") else os.path.relpath(sys.argv[0])
+
+
+def _say_module(env: str) -> str:
+    """A module that a file names is not imported unless the user names it too."""
+    return f" --env {env}" if ":" in env else ""
 
 
 def _eval(arguments: argparse.Namespace) -> int:
@@ -712,7 +720,9 @@ def _tune(arguments: argparse.Namespace) -> int:
             "file": str(folder / "best.json"),
         }
         lines.append(f"  best: {best.score:,.1f} with {' '.join(best.settings)}")
-        lines.append(f"  next: {_program()} train --config {folder / 'best.json'} --seed 100")
+        lines.append(
+            f"  next: {_program()} train --config {folder / 'best.json'}{_say_module(arguments.env)} --seed 100"
+        )
     if stopped:
         lines.append(f"{stopped[0]}: saved; the same command goes on from there")
     _say(arguments, data, "\n".join(lines))
@@ -804,24 +814,32 @@ def _report(arguments: argparse.Namespace) -> int:
 def _export(arguments: argparse.Namespace) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: for one observation a second thread only waits
     from mepg.export.card import write_card
-    from mepg.export.carry import Exported, export_numpy, export_onnx, open_run
+    from mepg.export.carry import TOLERANCE, Exported, export_numpy, export_onnx, open_run
     from mepg.export.onnx import require_onnx
     from mepg.run.folder import Folder
 
     if not (arguments.onnx or arguments.numpy or arguments.card):
         raise UsageError("say what to write: --onnx FILE, --numpy DIR or --card")
+    for flag, path, suffix in (("--onnx", arguments.onnx, ".onnx"), ("--card", arguments.card, ".md")):
+        if path not in (None, Path()) and path.suffix != suffix:  # what else is there may be dear to someone
+            raise UsageError(f"{flag} {path}: the name of a file that ends in {suffix}")
     if arguments.onnx:
         require_onnx()
     folder = Folder(arguments.run)
+    if arguments.card:
+        folder.evaluations(folder.config())  # what is wrong with them is said before anything is written
     data: dict[str, Any] = {"run": str(arguments.run)}
     lines = []
     if arguments.onnx or arguments.numpy:
         source = open_run(folder, arguments.env)
         data |= source.about
         lines.append(_whose(source.policy))
-        if getattr(source.policy.config.spec, "precision", "full") != "full":
+        mixed = getattr(source.policy.config.spec, "precision", "full") != "full"
+        of = "the run's networks in full precision" if mixed else "the run"
+        if source.rounding > TOLERANCE:
             lines.append(
-                "  trained in mixed precision, exported in full: compared with the same networks in full precision"
+                f"  the run's own actions differ by {source.rounding:.0e}, one observation alone or among others: its "
+                "observations are too large for float32, and --normalize-obs would mend that"
             )
         exported: dict[str, Exported] = {}
         if arguments.onnx:
@@ -832,7 +850,7 @@ def _export(arguments: argparse.Namespace) -> int:
             data[name] = {**what._asdict(), "files": [str(path) for path in what.files]}
             ties = f", {what.undecided} ties between actors aside" if what.undecided else ""
             lines.append(
-                f"  {' and '.join(data[name]['files'])}: within {max(what.difference, 1e-7):.0e} of the run on "
+                f"  {' and '.join(data[name]['files'])}: within {max(what.difference, 1e-7):.0e} of {of} on "
                 f"{len(source.obs)} observations{ties}; {1e6 * what.seconds:,.0f} microseconds for one"
             )
     if arguments.card:

@@ -1,12 +1,15 @@
 """Every algorithm's policy, outside of mepg, does what it does inside."""
 
 import dataclasses
+import io
 import json
+import os
 import shutil
 import signal
 import subprocess
 import sys
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +20,7 @@ from mepg.cli import main
 from mepg.core.normalise import normalised
 from mepg.core.settings import apply_settings
 from mepg.core.types import Sizes
-from mepg.errors import UsageError
+from mepg.errors import RunFailure, UsageError
 from mepg.export import carry
 from mepg.export.numpy import to_npz
 from mepg.export.onnx import open_session, to_onnx
@@ -27,7 +30,7 @@ from mepg.run.config import Config
 from mepg.run.folder import Folder
 from mepg.run.session import Session
 from tests.conftest import jit_quickly
-from tests.run import stubs  # noqa: F401
+from tests.run import stubs
 from tests.test_environments import run_mepg
 
 SIZES = Sizes(obs=3, action=2)
@@ -160,7 +163,7 @@ def test_what_it_says(finished, capsys):
     assert main(["export", str(finished / "ace-flat"), "--numpy", "plain"]) == 0
     out = capsys.readouterr().out
     assert "ace-flat on StubScaled-v0" in out
-    assert "exported in full" in out
+    assert "networks in full precision" in out
     assert "plain/policy.npz and plain/policy.py: within" in out
     assert "microseconds for one" in out
 
@@ -217,6 +220,68 @@ def test_a_damaged_run_is_refused_by_name(finished, name, tmp_path, capsys):
     assert err.count("\n") == 1
     assert "damaged" in err
     assert not (tmp_path / "card.md").exists()
+
+
+def test_observations_that_are_too_large_for_float32_cost_the_run_and_the_export_the_same(tmp_path, capsys):
+    gymnasium.register("Far-v0", entry_point=Far, max_episode_steps=20)
+    try:
+        argv = ["--env", "Far-v0", "--steps", "60", "--out", "far", *TINY]
+        assert main(["train", "me-ddpg", *argv]) == 0
+        source = carry.open_run(Folder(tmp_path / "far"))
+        # As if one observation alone gave something else, which depends on the machine's order of summing.
+        assert carry._check(source._replace(rounding=1e-3, actions=source.actions + 1e-3), load_numpy(source))
+        with pytest.raises(RunFailure, match="nothing was written"):
+            carry._check(source._replace(rounding=0.0, actions=source.actions + 1e-3), load_numpy(source))
+        assert main(["export", "far", "--numpy", "plain"]) == 0
+    finally:
+        del gymnasium.registry["Far-v0"]
+
+
+class Far(stubs.Box):
+    """Observations in the millions."""
+
+    def reset(self, *, seed=None, options=None):
+        obs, info = super().reset(seed=seed)
+        return obs * 1e6, info
+
+    def step(self, action):
+        obs, *rest = super().step(action)
+        return obs * 1e6, *rest
+
+
+def load_numpy(source):
+    return load_policy(io.BytesIO(to_npz(source.program)))
+
+
+def test_the_numpy_policy_takes_any_shape(finished, tmp_path):
+    source = carry.open_run(Folder(finished / "me-sac"))
+    act, obs = load_numpy(source), source.obs
+    one = act(obs[0])
+    assert one.shape == (2,)
+    assert act(obs[:0]).shape == (0, 2)
+    np.testing.assert_allclose(act(obs[:6].reshape(2, 3, 3)).reshape(6, 2), act(obs[:6]), atol=1e-6)
+
+
+def test_nothing_is_put_in_the_place_of_something_else(finished, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(finished / "me-sac", run)
+    before = (run / "run.json").read_bytes()
+    (tmp_path / "folder.onnx").mkdir()
+    os.mkfifo(tmp_path / "pipe.onnx")
+    for argv, says in (
+        (["--onnx", str(run / "run.json")], "ends in .onnx"),
+        (["--card", str(run / "run.json")], "ends in .md"),
+        (["--onnx", "folder.onnx"], "folder.onnx is not a file"),
+        (["--onnx", "pipe.onnx"], "pipe.onnx is not a file"),
+        (["--numpy", str(run / "run.json")], "cannot be written"),
+        (["--env", "Other-v0", "--numpy", "x"], "names the environment StubScaled-v0, not Other-v0"),
+    ):
+        assert main(["export", str(run), *argv]) == 2
+        err = capsys.readouterr().err
+        assert says in err
+        assert err.count("\n") == 1
+    assert (run / "run.json").read_bytes() == before
+    assert not list(tmp_path.rglob(".*.writing"))
 
 
 def test_bad_input(finished, capsys):

@@ -236,6 +236,42 @@ def test_a_journal_that_was_altered_is_noticed_by_what_its_runs_say(tmp_path, at
         tune(tmp_path / "a", Quick(rising_to), 2)[0].best()
 
 
+def test_a_journal_that_was_cut_or_added_to_is_refused(tmp_path, at_once):
+    pytest.importorskip("optuna")
+    tune(tmp_path / "a", Quick(rising_to), 3)
+    journal = tmp_path / "a" / "journal.log"
+    whole = journal.read_bytes()
+    journal.write_bytes(b"\n".join(whole.split(b"\n")[:5]) + b"\n")
+    with pytest.raises(UsageError, match="does not know of trial 2"):
+        tune(tmp_path / "a", Quick(rising_to), 3)
+    journal.write_bytes(whole + b"garbage\n")
+    with pytest.raises(UsageError, match=r"it is damaged: see line \d+"):
+        tune(tmp_path / "a", Quick(rising_to), 4)
+    journal.write_bytes(whole)
+    assert tune(tmp_path / "a", Quick(rising_to), 4)[0].counts()["complete"] == 4
+
+
+def test_settings_that_never_learn_are_no_result(tmp_path, at_once):
+    pytest.importorskip("optuna")
+    space = parse_space(ME_SAC, ["warmup=700:2000"])
+    _, outcomes = tune(tmp_path / "a", Quick(lambda config, step: 1.0), 8, space=space, settings=())
+    never = [outcome for outcome in outcomes if outcome.score is None]
+    assert never
+    assert all("nothing is learned in 800 steps" in outcome.reason for outcome in never)
+
+
+def test_a_study_is_not_put_into_a_run(tmp_path, at_once):
+    pytest.importorskip("optuna")
+    Folder(tmp_path / "a").claim(question().config((), 0)).close()
+    with pytest.raises(UsageError, match="holds a run; choose another --out"):
+        tune(tmp_path / "a", Quick(rising_to), 1)
+
+
+def test_words_with_an_x_can_be_searched():
+    assert parse_space(ME_SAC, ["precision=full,mixed"]) == {"precision": Choice(("full", "mixed"))}
+    assert parse_space(ME_SAC, ["hidden=64x64,256"]) == {"hidden": Choice(("64,64", "256"))}
+
+
 def test_half_a_line_at_the_end_of_a_journal_costs_nothing(tmp_path, at_once):
     pytest.importorskip("optuna")
     tune(tmp_path / "a", Quick(rising_to), 2)

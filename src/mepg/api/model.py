@@ -459,6 +459,8 @@ class Model:
         path = Path(path)
         try:
             is_run = (path / "run.json").is_file()
+            if not is_run and not with_suffix(path, ".zip").exists():
+                raise UsageError(f"there is neither a model {with_suffix(path, '.zip')} nor a run {path}")
             about, arrays = _read_run(path, env) if is_run else read_archive(with_suffix(path, ".zip"))
         except Damaged as damage:
             raise UsageError(str(damage)) from None

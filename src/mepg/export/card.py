@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import numpy as np
 from mepg import algos
 from mepg.core.settings import describe
 from mepg.errors import RunFailure, UsageError
+from mepg.run.config import Config
 from mepg.run.envs import Env
 from mepg.run.evaluate import Episode, play
 from mepg.run.files import write_whole
@@ -24,7 +27,8 @@ FILM = "replay.mp4"  # the name that the hub looks for
 def write_card(folder: Folder, path: Path, env_id: str | None = None) -> tuple[list[Path], str | None]:
     """The card, and a film of the first evaluation episode beside it; or why there is no film."""
     config = folder.config()
-    policy = load_policy(folder, Env(folder.env(env_id)))
+    with contextlib.closing(Env(folder.env(env_id))) as env:
+        policy = load_policy(folder, env)
     evaluations = folder.evaluations(config)
     if not evaluations:
         raise UsageError(f"{folder.path} holds no evaluation yet: a card needs one")
@@ -40,9 +44,11 @@ def write_card(folder: Folder, path: Path, env_id: str | None = None) -> tuple[l
 
 
 def _shoot(path: Path, policy: Policy) -> None:
-    with Film(path) as film:
-        env = Env(policy.config.env, "rgb_array")
-        play(policy.act, env, episode_seed(policy.config.seed, "eval", 0), lambda: film.add(env.picture(), env.fps))
+    with Film(path) as film, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Gymnasium's, about an environment that cannot be drawn, which is said below
+        with contextlib.closing(Env(policy.config.env, "rgb_array")) as env:
+            seed = episode_seed(policy.config.seed, "eval", 0)
+            play(policy.act, env, seed, lambda: film.add(env.picture(), env.fps))
 
 
 def _text(folder: Folder, policy: Policy, evaluations: dict[int, list[Episode]], film: str | None) -> str:
@@ -51,7 +57,10 @@ def _text(folder: Folder, policy: Policy, evaluations: dict[int, list[Episode]],
     returns = [episode.total for episode in episodes]
     reward = f"{np.mean(returns):.2f} +/- {np.std(returns):.2f}"
     algorithm = algos.find(config.algorithm)
-    command = f"mepg train {config.algorithm} --env {config.env} --steps {config.steps} --seed {config.seed}"
+    command = f"mepg train {config.algorithm} --env {config.env} --seed {config.seed} --steps {config.steps}"
+    for name in ("eval_every", "eval_episodes", "envs", "threads"):
+        if getattr(config, name) != getattr(Config, name):
+            command += f" --{name.replace('_', '-')} {getattr(config, name)}"
     standard = describe(algorithm.spec)
     fields = describe(config.spec)
     command += "".join(f" --set {name}={text}" for name, text in fields.items() if standard.get(name) != text)

@@ -39,6 +39,7 @@ class Source(NamedTuple):
     program: Program
     obs: Vector  # [OBSERVATIONS, S]
     actions: Vector  # in the environment's own bounds
+    rounding: float  # how far these are from those that each observation alone gives: large observations cost digits
 
     @property
     def about(self) -> dict[str, str]:
@@ -68,8 +69,9 @@ def open_run(folder: Folder, env_id: str | None = None) -> Source:
         return jnp.clip(action, low, high)
 
     obs = _meet(policy, env)
-    actions = env.spaces.scale(np.asarray(policy.exploit(policy.state, obs)))
-    return Source(policy, env, trace(act, policy.state, env.sizes.obs), obs, actions)
+    actions = np.asarray(policy.exploit(policy.state, obs))
+    rounding = float(np.abs(actions - np.stack([policy.act(each) for each in obs])).max())
+    return Source(policy, env, trace(act, policy.state, env.sizes.obs), obs, env.spaces.scale(actions), rounding)
 
 
 def export_onnx(source: Source, path: Path) -> Exported:
@@ -115,11 +117,12 @@ def _check(source: Source, act: Callable[[Vector], Vector]) -> Exported:
     """Compare with the run's own actions, one observation alone and the others together."""
     actions = np.concatenate([act(source.obs[:1]), act(source.obs[1:])])
     differences = np.abs(actions - source.actions) / source.env.spaces.half
-    undecided = _undecided(source.program, source.obs) & (differences > TOLERANCE).any(axis=1)
+    tolerance = max(TOLERANCE, 2 * source.rounding)
+    undecided = _undecided(source.program, source.obs) & (differences > tolerance).any(axis=1)
     difference = float(differences[~undecided].max(initial=0))
-    if not difference <= TOLERANCE:
+    if not difference <= tolerance:
         raise RunFailure(
-            f"what was exported differs from the run's policy by {difference:.1g}, more than {TOLERANCE:g}: "
+            f"what was exported differs from the run's policy by {difference:.1g}, more than {tolerance:.0e}: "
             "nothing was written"
         )
     return Exported([], difference, int(undecided.sum()), _latency(lambda: act(source.obs[:1])))

@@ -10,7 +10,7 @@ import numpy as np
 
 from mepg.export import standalone
 from mepg.export.program import Program
-from mepg.run.files import write_whole
+from mepg.run.files import not_writable, write_whole
 
 
 def to_npz(program: Program) -> bytes:
@@ -23,7 +23,10 @@ def to_npz(program: Program) -> bytes:
 
 def write_numpy(folder: Path, npz: bytes) -> list[Path]:
     """policy.npz and policy.py."""
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise not_writable(folder, error) from None
     arrays, module = folder / "policy.npz", folder / "policy.py"
     write_whole(arrays, npz)
     write_whole(module, Path(standalone.__file__).read_bytes())

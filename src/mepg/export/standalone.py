@@ -26,7 +26,7 @@ OPERATIONS: dict[str, Any] = {name: getattr(np, name) for name in [*ALIKE.split(
 
 def run(operations: Any, constants: dict[str, Any], obs: Any) -> dict[str, Any]:
     """Every value on the way from observations, [B, S], to actions, [B, A], by its name."""
-    values = {**constants, "obs": np.asarray(obs, np.float32)}
+    values = {**constants, "obs": obs}
     for name, inputs, output, attributes in operations:
         values[output] = OPERATIONS[name](*(values[each] for each in inputs), **attributes)
     return values
@@ -37,4 +37,10 @@ def load_policy(path: Any = None) -> Any:
     with np.load(path or Path(__file__).with_name("policy.npz"), allow_pickle=False) as file:
         constants = dict(file)
     operations = json.loads(str(constants.pop("operations")))
-    return lambda obs: run(operations, constants, np.atleast_2d(obs))["action"].reshape(*np.shape(obs)[:-1], -1)
+
+    def act(obs: Any) -> Any:
+        obs = np.asarray(obs, np.float32)
+        actions = run(operations, constants, obs.reshape(-1, obs.shape[-1]))["action"]
+        return actions.reshape(*obs.shape[:-1], actions.shape[-1])
+
+    return act

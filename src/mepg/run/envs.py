@@ -213,6 +213,8 @@ class Env:
 
     def picture(self) -> npt.NDArray[np.uint8]:
         """What it looks like now, [height, width, 3]; made with `render_mode="rgb_array"`."""
+        if self.id in PAPER_TASKS:
+            _hold_first_client()
         try:
             return np.asarray(self._env.render(), np.uint8)
         except Exception as error:  # the simulator's, or the graphics library's
@@ -228,6 +230,14 @@ class Env:
         # Its work is done: what goes wrong now must not hide what went wrong before.
         with contextlib.suppress(Exception, SystemExit, Overdue), self._watchdog or contextlib.nullcontext():
             self._env.close()
+
+
+def _hold_first_client() -> None:
+    """PyBullet's camera asks the first client of the process, whichever it is asked for: so there has to be one."""
+    import pybullet
+
+    if not pybullet.isConnected(0):
+        pybullet.connect(pybullet.DIRECT)
 
 
 def has_screen() -> bool:
@@ -292,6 +302,11 @@ def make(env_id: str, render_mode: str | None = None, *, time_limit: bool = True
     except ModuleNotFoundError as error:
         missing = error.name or getattr(error.__cause__, "name", None) or env_id.partition(":")[0]
         package = missing.partition(".")[0]
+        if package == module.partition(".")[0]:
+            raise UsageError(
+                f"{env_id} names the module {package!r}, which is neither in this folder nor installed: "
+                "go to where it is, or name that folder in PYTHONPATH"
+            ) from None
         raise UsageError(
             f"{env_id} needs the package {package!r}, which is not installed: pip install {package}"
         ) from None

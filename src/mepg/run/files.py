@@ -32,6 +32,8 @@ class Damaged(Exception):
 
 def write_whole(path: Path, content: bytes) -> str:
     """Write beside the old file, flush to the disk, and rename into place. Gives the SHA-256."""
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path} is not a file, and nothing is put in its place: choose another name")
     temporary = path.with_name(f".{path.name}.writing")
     temporary.unlink(missing_ok=True)  # a process died over it, or it is a link that leads elsewhere
     try:
@@ -246,6 +248,8 @@ def trusted(env_id: str, said: str | None, file: Path) -> str:
     A module runs code when it is imported, and the file may come from anyone.
     """
     module, colon, _ = env_id.rpartition(":")
+    if said not in (None, env_id):
+        raise UsageError(f"{file} names the environment {env_id}, not {said}")
     if colon and env_id != said and module not in sys.modules:
         raise UsageError(
             f"{file} names the environment {env_id}, and importing {module} runs its code: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -87,7 +88,7 @@ def _range(spec: Any, field: str, text: str) -> Range:
 
 def _choice(spec: Any, field: str, text: str) -> Choice:
     # The numbers of one value are joined by x, as in hidden=64x64,256x256: a comma is between two values.
-    values = tuple(value.strip().replace("x", ",") for value in text.split(","))
+    values = tuple(re.sub(r"(?<=\d)x(?=\d)", ",", value.strip()) for value in text.split(","))
     for value in values:
         apply_settings(spec, [f"{field}={value}"])  # the same
     return Choice(values)

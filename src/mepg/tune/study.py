@@ -11,6 +11,7 @@ the same mean over what there is so far says whether it is worth going on.
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -53,15 +54,12 @@ class Question:
     def __post_init__(self) -> None:
         if self.seeds < 1:
             raise UsageError(f"seeds must be at least 1, not {self.seeds}")
-        warmup = self.config((), 0).spec.warmup  # and whatever is wrong with the rest
-        if warmup >= self.steps:
-            raise UsageError(
-                f"nothing is learned in {self.steps:,} steps: the warm-up is {warmup:,}; --set warmup=1000"
-            )
+        if "warmup" not in self.space:
+            self.config((), 0)  # says what every trial would say
 
     def config(self, settings: Sequence[str], seed: int) -> Config:
         """One seed's run of a trial with these settings."""
-        return Config.make(
+        config = Config.make(
             self.algorithm,
             (*self.settings, *settings),
             env=self.env,
@@ -72,6 +70,11 @@ class Question:
             envs=self.envs,
             normalize_obs=self.normalize_obs,
         )
+        if config.spec.warmup >= self.steps:
+            raise UsageError(
+                f"nothing is learned in {self.steps:,} steps: the warm-up is {config.spec.warmup:,}; --set warmup=1000"
+            )
+        return config
 
     def to_json(self) -> dict[str, Any]:
         """As text, for comparing."""
@@ -216,9 +219,15 @@ class Study:
 
     def _open(self, journal: Path) -> Any:
         """The study in the journal, or a new one; a UsageError if it is about something else, or damaged."""
+        if Folder(self.folder).config_file.exists():
+            raise UsageError(f"{self.folder} holds a run; choose another --out")
         _mend(journal)
         try:
-            return self._read(journal)
+            study = self._read(journal)
+            begun = [int(path.name[:4]) for path in (self.folder / "trials").glob("[0-9][0-9][0-9][0-9]-seed*")]
+            if begun and max(begun) >= len(study.trials):
+                raise UsageError(f"{journal} is damaged: it does not know of trial {max(begun)}, whose runs are there")
+            return study
         except UsageError:
             raise
         except Exception as error:  # whatever Optuna's own reader stumbles over
@@ -305,6 +314,16 @@ class _NoLock:
 
 
 def _mend(journal: Path) -> None:
-    """Take away a last line that a process died over: what is added behind half a line would be lost with it."""
-    if journal.exists() and (content := journal.read_bytes()) and not content.endswith(b"\n"):
-        journal.write_bytes(content[: content.rfind(b"\n") + 1])
+    """Take away a last line that a process died over: what is added behind half a line would be lost with it.
+
+    Optuna overlooks a last line that it cannot read, and stumbles over it later: here it is said now.
+    """
+    content = journal.read_bytes() if journal.exists() else b""
+    *lines, last = content.split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        try:
+            json.loads(line)
+        except (ValueError, RecursionError):
+            raise UsageError(f"{journal} is not a journal of Optuna, or it is damaged: see line {number}") from None
+    if last:
+        journal.write_bytes(content[: -len(last)])
