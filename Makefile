@@ -26,7 +26,7 @@ test-sb3: $(VENV)-sb3/.installed
 
 # Killed, stopped, starved and damaged on purpose: under 20 minutes.
 test-faults: $(VENV)/.installed
-	XLA_FLAGS=--xla_backend_optimization_level=0 $(BIN)/pytest -n 2 --dist worksteal -m faults tests/faults
+	XLA_FLAGS=--xla_backend_optimization_level=0 $(BIN)/pytest -n 2 --dist worksteal -m faults
 
 # That the ensembles learn: over half an hour.
 test-slow: $(VENV)/.installed

@@ -238,8 +238,10 @@ def program(name, spec):
 
 @pytest.mark.parametrize(
     ("name", "given"),
-    [(name, {}) for name in ("td3", "me-ddpg", "me-ddpg-x", "sac", "redq", "droq", "sunrise-ucb", "ace", "ace-flat")]
-    + [("me-ddpg", {"search": Search()}), ("me-sac", {"search": Search(how="thompson")})],
+    [(name, {}) for name in ("td3", "me-ddpg", "me-ddpg-x", "sac", "redq", "ace", "ace-flat")]
+    + [("me-sac", {"search": Search(how="thompson")})]
+    + [pytest.param(name, {}, marks=pytest.mark.slow) for name in ("droq", "sunrise-ucb")]
+    + [pytest.param("me-ddpg", {"search": Search()}, marks=pytest.mark.slow)],
 )
 def test_every_field_matters(name, given):
     """No knob that turns nothing: changing any field changes what the algorithm does."""

@@ -44,7 +44,9 @@ def test_what_never_varies_and_what_is_far_away_stay_finite():
     np.testing.assert_array_equal(normalise(state, jnp.array([[5.0, 6.0, -1e30]])), [[0, LARGEST, -LARGEST]])
 
 
-@pytest.mark.parametrize("name", ["me-sac", "td3", "sunrise", "ace"])
+@pytest.mark.parametrize(
+    "name", ["me-sac", "ace", *(pytest.param(n, marks=pytest.mark.slow) for n in ("td3", "sunrise"))]
+)
 def test_it_is_the_same_agent_on_normalised_observations(name):
     agent, inner = make(name), make(name, normalize_obs=False)
     state, batch = agent.init(KEY), make_batch(16)
