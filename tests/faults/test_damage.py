@@ -55,7 +55,8 @@ def damages(content, others, flips=12):
     rng = random.Random(0)
     yield "emptied", b""
     yield "missing", None
-    for length in sorted({1, 7, 8, 9, len(content) // 3, len(content) // 2, len(content) - 100, len(content) - 1}):
+    content = content.rstrip(b"\n")  # a file of text without its last end of line says the same
+    for length in sorted({1, 9, len(content) // 2, len(content) - 1}):
         if 0 < length < len(content):
             yield f"cut to {length}", content[:length]
     for _ in range(flips):
@@ -192,4 +193,4 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_been(runs, tmp_path):
 @pytest.mark.faults
 @pytest.mark.parametrize("part", range(4))
 def test_every_file_of_a_stopped_run(runs, tmp_path, part):
-    resume_damaged(runs, tmp_path, list(each_damage(runs, "stopped", flips=3))[part::4])
+    resume_damaged(runs, tmp_path, list(each_damage(runs, "stopped", flips=2))[part::4])
