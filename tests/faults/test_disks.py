@@ -101,8 +101,7 @@ def test_limits_of_the_system(kind, says, whole, tmp_path):
 def test_an_environment_that_eats_all_memory(tmp_path):
     argv = command("ddpg", "tests.faults.stubs:LimitedMemory-v0", tmp_path / "run", steps=1000, extra=EXTRA)
     failed = run(argv)
-    assert_one_line(failed.returncode, failed.stderr, "the environment's step raised")
-    assert "MemoryError" in failed.stderr
+    assert_one_line(failed.returncode, failed.stderr, "LimitedMemory-v0's step raised MemoryError")
     assert newest(tmp_path / "run") == 200
 
 

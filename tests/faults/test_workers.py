@@ -59,7 +59,7 @@ def test_once(number, undisturbed, tmp_path, monkeypatch):
     [
         ("Killed", f"its process was killed {ATTEMPTS} times, by signal 9, as the system does when memory runs out"),
         ("Stopped", "its last words: stopped or stuck, without a sign of life for 4 s: killed"),
-        ("LimitedMemory", "the environment's step raised MemoryError: Unable to allocate"),
+        ("LimitedMemory", "LimitedMemory-v0's step raised MemoryError: Unable to allocate"),
     ],
 )
 def test_again_and_again(env, says, tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import platform
+import warnings
 from pathlib import Path
 
 import jax
@@ -19,6 +20,8 @@ def keep_compiled_programs(instructions: str) -> None:
     The file of a program has a checksum, so one that is damaged is compiled again. The bits of a run do not
     depend on where its program came from.
     """
+    # A program that cannot be kept or found is compiled; on a full disk, two screens about that would hide the cause.
+    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
     if jax.config.values.get("jax_compilation_cache_dir") or "JAX_ENABLE_COMPILATION_CACHE" in os.environ:
         return
     folder = folder_for(instructions)
