@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 ENV_ID := InvertedPendulumSwingupBulletEnv-v0
 
-.PHONY: train test test-cluster test-sb3 test-faults test-slow check docs bench lock clean
+.PHONY: train test test-cluster test-sb3 test-faults test-fuzz test-slow check docs bench lock clean
 
 train: $(VENV)/.installed
 	$(BIN)/mepg train me-sac --env $(ENV_ID) --steps 30000 --set warmup=1000 --eval-every 2500 --threads 2
@@ -27,6 +27,10 @@ test-sb3: $(VENV)-sb3/.installed
 # Killed, stopped, starved and damaged on purpose: under 20 minutes.
 test-faults: $(VENV)/.installed
 	XLA_FLAGS=--xla_backend_optimization_level=0 $(BIN)/pytest -n 2 --dist worksteal -m faults
+
+# A hundred thousand inputs that nobody would write, for each loader: some ten minutes.
+test-fuzz: $(VENV)/.installed
+	XLA_FLAGS=--xla_backend_optimization_level=0 $(BIN)/pytest -n 2 --dist worksteal -m fuzz
 
 # That the ensembles learn: over half an hour.
 test-slow: $(VENV)/.installed

@@ -1,6 +1,6 @@
 """Every loader, and --set, with inputs that nobody would write: each ends in the same answer or in a clean error.
 
-A thousand inputs each here; `make test-faults` takes a hundred thousand.
+A thousand inputs each here; `make test-fuzz` takes a hundred thousand.
 """
 
 import json
@@ -379,7 +379,7 @@ def test_a_thousand_inputs(fuzz, loader, capfd):
     throw_at(fuzz, loader, 1_000, capfd)
 
 
-@pytest.mark.faults
+@pytest.mark.fuzz
 @pytest.mark.parametrize("loader", LOADERS)
 def test_a_hundred_thousand_inputs(fuzz, loader, capfd):
     throw_at(fuzz, loader, 100_000, capfd)
@@ -403,6 +403,6 @@ def test_a_thousand_settings(capsys):
         assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.faults
+@pytest.mark.fuzz
 def test_a_hundred_thousand_settings():
     set_anything(100_000)
