@@ -49,7 +49,7 @@ def test_a_seed_gives_the_same_episode_whatever_came_before(env_id):
         ("StubDictObs-v0", "Dict observations; a flat Box is needed"),
         ("StubImageObs-v0", "of shape (8, 8); a flat Box is needed"),
         ("HoperBulletEnv-v0", "did you mean 'HopperBulletEnv-v0'"),
-        ("no_such_package:Env-v0", "pip install no_such_package"),
+        ("no_such_package:Env-v0", "neither in this folder nor installed"),
         ("json:Env-v0", "unknown environment"),
         ("CartPole-v1", "Discrete actions"),
         ("", "Malformed environment ID"),
