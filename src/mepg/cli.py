@@ -826,6 +826,7 @@ def _export(arguments: argparse.Namespace) -> int:
     if arguments.onnx:
         require_onnx()
     folder = Folder(arguments.run)
+    folder.env(arguments.env)
     if arguments.card:
         folder.evaluations(folder.config())  # what is wrong with them is said before anything is written
     data: dict[str, Any] = {"run": str(arguments.run)}
