@@ -28,7 +28,7 @@ test-sb3: $(VENV)-sb3/.installed
 test-faults: $(VENV)/.installed
 	XLA_FLAGS=--xla_backend_optimization_level=0 $(BIN)/pytest -n 2 --dist worksteal -m faults
 
-# A hundred thousand inputs that nobody would write, for each loader: some ten minutes.
+# A hundred thousand inputs that nobody would write, for each loader: ten to twenty minutes.
 test-fuzz: $(VENV)/.installed
 	XLA_FLAGS=--xla_backend_optimization_level=0 $(BIN)/pytest -n 2 --dist worksteal -m fuzz
 
