@@ -652,7 +652,8 @@ def _variables(record: Record, actions: npt.NDArray[Any], obs: npt.NDArray[np.fl
 def _read_run(path: Path, env: Any) -> tuple[dict[str, Any], Any]:
     """The newest whole checkpoint of a run, as `save` would have written it."""
     config = Folder(path).config()
-    env_id = Folder(path).env(env if isinstance(env, str) else None)
+    said = config.env if isinstance(env, str) and env == config.env else None  # another one may have the same spaces
+    env_id = Folder(path).env(said)
     checkpoints = Checkpoints(path, config.fingerprint)
     for step in checkpoints.steps():
         with contextlib.suppress(Damaged):

@@ -114,6 +114,8 @@ class Session:
                 yield from self._records()
         except OSError as error:
             raise self._failure(f"{self.folder.path} cannot be written: {error.strerror or error}") from None
+        except Damaged as damage:  # metrics.csv, which a checkpoint has to seal
+            raise self._failure(str(damage)) from None
         except MemoryError as error:
             raise self._failure(f"there is not enough memory: {error}") from None
 

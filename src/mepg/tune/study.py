@@ -55,11 +55,11 @@ class Question:
         if self.seeds < 1:
             raise UsageError(f"seeds must be at least 1, not {self.seeds}")
         if "warmup" not in self.space:
-            self.config((), 0)  # says what every trial would say
+            self.require_learning(self.config((), 0))  # what every trial would say
 
     def config(self, settings: Sequence[str], seed: int) -> Config:
         """One seed's run of a trial with these settings."""
-        config = Config.make(
+        return Config.make(
             self.algorithm,
             (*self.settings, *settings),
             env=self.env,
@@ -70,6 +70,9 @@ class Question:
             envs=self.envs,
             normalize_obs=self.normalize_obs,
         )
+
+    def require_learning(self, config: Config) -> Config:
+        """Refuse a run that ends within its warm-up."""
         if config.spec.warmup >= self.steps:
             raise UsageError(
                 f"nothing is learned in {self.steps:,} steps: the warm-up is {config.spec.warmup:,}; --set warmup=1000"
@@ -188,7 +191,8 @@ class Study:
 
     def _jobs(self, number: int, settings: Sequence[str]) -> list[Job]:
         seeds, trials = range(self.question.seeds), self.folder / "trials"
-        return [Job(self.question.config(settings, seed), trials / f"{number:04d}-seed{seed}") for seed in seeds]
+        configs = [self.question.require_learning(self.question.config(settings, seed)) for seed in seeds]
+        return [Job(config, trials / f"{number:04d}-seed{config.seed}") for config in configs]
 
     def _settings(self, params: dict[str, Any]) -> list[str]:
         return [f"{field}={where.setting(params[field])}" for field, where in self.question.space.items()]
