@@ -121,7 +121,7 @@ class Spec:
     critic_lr: float = 3e-4
     hidden: tuple[int, ...] = (256, 256)
     init: Literal["uniform", "orthogonal"] = "uniform"  # D10
-    precision: Precision = "full"  # mixed: hidden layers multiply bfloat16 numbers, and add up in float32
+    precision: Precision = "full"  # mixed: hidden layers multiply numbers rounded to bfloat16
     batch_size: int = 256
     replay_size: int = 1_000_000
     warmup: int = 25_000  # steps with uniformly random actions, before the first update

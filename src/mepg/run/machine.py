@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from mepg.core import nets
 from mepg.run.cache import keep_compiled_programs
 from mepg.run.threads import limit_threads
 
 
 def prepare(threads: int) -> None:
-    """Compute on `threads` cores, with programs that were compiled before, and the instructions that there are."""
+    """Compute on `threads` cores, with programs that were compiled before."""
     limit_threads(threads)
     keep_compiled_programs(instructions())
-    nets.MULTIPLIES_BFLOAT16 = any(name in instructions().split() for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
 def instructions() -> str:
