@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 ENV_ID := InvertedPendulumSwingupBulletEnv-v0
 
-.PHONY: train test test-cluster test-sb3 test-faults test-fuzz test-slow check docs bench lock clean
+.PHONY: train test test-processors test-cluster test-sb3 test-faults test-fuzz test-slow check docs bench lock clean
 
 train: $(VENV)/.installed
 	$(BIN)/mepg train me-sac --env $(ENV_ID) --steps 30000 --set warmup=1000 --eval-every 2500 --threads 2
@@ -15,6 +15,14 @@ test: check
 	$(BIN)/pytest -n 2 tests/test_learning.py
 	XLA_FLAGS=--xla_backend_optimization_level=0 \
 		$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --ignore tests/test_learning.py
+
+# The numbers once more as other processors round them, up to the instructions that XLA may use: a few minutes.
+NUMERIC := tests/core/test_golden.py::test_golden_trace tests/core/test_nets.py tests/core/test_bellman.py
+test-processors: $(VENV)/.installed
+	for limit in SSE4_2 AVX AVX2; do \
+		echo "XLA limited to $$limit"; \
+		XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_max_isa=$$limit" $(BIN)/pytest -n 2 $(NUMERIC) || exit 1; \
+	done
 
 # On a Ray cluster of two nodes, one of which is killed: a minute.
 test-cluster: $(VENV)/.installed
