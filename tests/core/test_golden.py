@@ -110,7 +110,7 @@ def other_masks(spec):
 
 
 CHANGES = {
-    "discount": lambda spec: {"discount": spec.discount - 0.01},
+    "discount": lambda spec: {"discount": spec.discount - 0.05},
     "mask": other_masks,
     "interval": lambda spec: {"target_every": spec.target_every + 1},
     "rate": lambda spec: {"target_rate": 1.1 * spec.target_rate},
