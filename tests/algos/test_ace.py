@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from mepg.algos import ace
-from mepg.algos.ace import ACE_FLAT, Ace, Networks, OrnsteinUhlenbeck, encode, propose, tree_value
+from mepg.algos.ace import ACE_FLAT, Ace, Networks, OrnsteinUhlenbeck, make_tree
 from mepg.algos.ddpg import DDPG
 from mepg.core import agent
 from mepg.core.bellman import critic_gradient
+from mepg.core.critics import make_critics
 from mepg.core.nets import Layer
 from mepg.core.spec import Dropout
 from mepg.core.types import Sizes
@@ -58,7 +59,11 @@ def reward(a):
 def test_value_of_depth_two_by_hand():
     """Q_2(z, a) = r(z, a) + gamma max_i critic(z', pi_i(z')): the second actor, 0.75, is better wherever one is."""
     net, z, a, gamma = hand_made([-0.5, 0.75]), 0.3, 0.2, 0.9
-    ask = partial(tree_value, net, jnp.full((1, 1), z), jnp.full((1, 1), a), discount=gamma)
+
+    def ask(depth):
+        tree = make_tree(Ace(actors=2, depth=depth, hidden=(1, 2), discount=gamma), TINY)
+        return tree.value(net, jnp.full((1, 1), z), jnp.full((1, 1), a))
+
     assert float(ask(depth=1)[0]) == pytest.approx(critic(z, a), rel=1e-6)
     assert float(ask(depth=2)[0]) == pytest.approx(reward(a) + gamma * critic(z + tanh(a), 0.75), rel=1e-6)
     # Three deep, the actor that leads on need not be the better one at the leaf: both are tried.
@@ -155,10 +160,11 @@ def test_initial_networks():
     """Orthogonal, zero biases, and actors and critic near 0."""
     net = jit_quickly(ace.build(Ace(hidden=(32, 32)), SIZES).init)(KEY).networks.params
     np.testing.assert_allclose(net.transition[0].w @ net.transition[0].w.T, np.eye(32), atol=1e-5)
-    z = encode(net, jnp.ones((4, SIZES.obs)))
+    tree = make_tree(Ace(hidden=(32, 32), depth=1), SIZES)
+    z = tree.encode(net, jnp.ones((4, SIZES.obs)))
     assert z.shape == (4, 32)
-    assert np.abs(propose(net, z)).max() < 0.01
-    assert np.abs(tree_value(net, z, propose(net, z)[0], 1, 0.99)).max() < 0.01
+    assert np.abs(tree.propose(net, z)).max() < 0.01
+    assert np.abs(tree.value(net, z, tree.propose(net, z)[0])).max() < 0.01
     assert not net.encoder.b.any()
 
 
@@ -226,16 +232,17 @@ def test_flat_with_masks_is_consistent(batch):
     spec = replace(ACE_FLAT, hidden=(32, 32), discount=1.0, dropout=Dropout(p=0.5))
     state = jit_quickly(ace.build_flat(spec, SIZES).init)(KEY)
     theta, phi = state.critic.params, state.actor.params
-    pi = partial(ace.several_actors(spec, SIZES).sample, phi, theta)
+    critics = make_critics(spec, SIZES)
+    pi = partial(ace.several_actors(spec, SIZES, critics).sample, phi, theta)
     still = batch._replace(
         action=pi(batch.obs, KEY)[0],
         reward=jnp.zeros(len(batch.obs)),
         alive=jnp.ones(len(batch.obs)),
         next_obs=batch.obs,
     )
-    assert critic_gradient(theta, theta, pi, 0.0, still, KEY, spec)[1]["critic_loss"] == 0
+    assert critic_gradient(critics, theta, theta, pi, 0.0, still, KEY, spec)[1]["critic_loss"] == 0
     other = replace(spec, dropout=Dropout(p=0.5, masks="independent"))
-    assert critic_gradient(theta, theta, pi, 0.0, still, KEY, other)[1]["critic_loss"] > 0
+    assert critic_gradient(critics, theta, theta, pi, 0.0, still, KEY, other)[1]["critic_loss"] > 0
 
 
 def test_specs():

@@ -12,13 +12,16 @@ from mepg.algos import sunrise
 from mepg.algos.sac import SAC
 from mepg.algos.sunrise import SUNRISE, SUNRISE_UCB, Sunrise, backup_weights, bootstrap_bits, most_promising
 from mepg.core import agent
+from mepg.core.critics import make_critics
 from mepg.core.nets import Layer
+from mepg.core.policies import make_policy
 from mepg.core.types import Sizes
 from tests.conftest import SIZES, jit_quickly, make_batch
 
 KEY = jax.random.key(0)
 TINY = Sizes(obs=1, action=1)
 SMALL = replace(SUNRISE, hidden=(16, 16))
+CRITICS = make_critics(SUNRISE, TINY)
 
 
 def linear_critics(slopes):
@@ -41,6 +44,10 @@ def deterministic_members(actions, slopes):
     return spec, state._replace(members=state.members._replace(actor=actor, critic=critic))
 
 
+def trust(spec, state, next_obs, temperature):
+    return backup_weights(make_policy(spec, TINY), make_critics(spec, TINY), state.members, next_obs, KEY, temperature)
+
+
 def test_backup_weights_by_hand():
     """Members at 0.5 and -0.5 with Q = a and Q = 3 a, twice each: 0.5, 0.5, -1.5, -1.5. Standard deviation 1.
 
@@ -48,16 +55,16 @@ def test_backup_weights_by_hand():
     """
     spec, state = deterministic_members([0.5, -0.5], [[1, 1], [3, 3]])
     for temperature in (1.0, 20.0):
-        weights = backup_weights(state.members, jnp.ones((4, 1)), KEY, replace(spec, backup_temperature=temperature))
+        weights = trust(spec, state, jnp.ones((4, 1)), temperature)
         np.testing.assert_allclose(weights, [1 / (1 + exp(temperature)) + 0.5] * 4, rtol=1e-5)
 
 
 def test_members_that_agree_are_trusted():
     """No spread: the weight is 1, the highest; and it is never below 0.5."""
     spec, state = deterministic_members([0.5, 0.5], [[2, 2], [2, 2]])
-    np.testing.assert_allclose(backup_weights(state.members, jnp.ones((1, 1)), KEY, spec), 1.0, rtol=1e-6)
+    np.testing.assert_allclose(trust(spec, state, jnp.ones((1, 1)), 20.0), 1.0, rtol=1e-6)
     spec, state = deterministic_members([0.9, -0.9], [[1e6, 1e6], [1e6, 1e6]])
-    np.testing.assert_allclose(backup_weights(state.members, jnp.ones((1, 1)), KEY, spec), 0.5)
+    np.testing.assert_allclose(trust(spec, state, jnp.ones((1, 1)), 20.0), 0.5)
 
 
 def test_ucb_by_hand():
@@ -67,8 +74,8 @@ def test_ucb_by_hand():
     """
     theta = linear_critics([[1], [3]])
     proposals = jnp.array([[[0.5]], [[-1.0]]])  # [M, B, A]
-    assert most_promising(proposals, jnp.ones((1, 1)), theta, 1.0) == 0.5
-    assert most_promising(proposals, jnp.ones((1, 1)), theta, 10.0) == -1.0
+    assert most_promising(CRITICS, proposals, jnp.ones((1, 1)), theta, 1.0) == 0.5
+    assert most_promising(CRITICS, proposals, jnp.ones((1, 1)), theta, 10.0) == -1.0
 
 
 def test_ucb_chooses_for_each_observation():
@@ -78,7 +85,7 @@ def test_ucb_chooses_for_each_observation():
         Layer(jnp.ones((1, 1, 1, 1)), jnp.zeros((1, 1, 1))),
     )
     proposals = jnp.array([[[0.5], [-0.5]], [[-0.5], [0.5]]])
-    np.testing.assert_array_equal(most_promising(proposals, jnp.ones((2, 1)), theta, 1.0), [[0.5], [0.5]])
+    np.testing.assert_array_equal(most_promising(CRITICS, proposals, jnp.ones((2, 1)), theta, 1.0), [[0.5], [0.5]])
 
 
 def test_bootstrap_bits():

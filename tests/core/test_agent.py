@@ -1,11 +1,9 @@
 """What holds for every algorithm."""
 
 import contextlib
-import json
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +20,6 @@ from mepg.run.files import read_arrays, write_arrays
 from tests.conftest import SIZES, jit_quickly, leaves_equal, make_batch
 
 ALL = list(algorithms())
-GOLDEN = Path(__file__).parent.parent / "data" / "golden.json"
 
 
 def small(name, **changes):
@@ -301,33 +298,3 @@ def test_initialisation():
     np.testing.assert_allclose(square @ square.T, np.eye(64), atol=1e-4)
     assert not any(layer.b.any() for layer in state.critic.params)
     assert not np.array_equal(state.critic.params[0].w[0], state.critic.params[0].w[1])
-
-
-def trace(name):
-    """Where 200 updates on fixed data lead: each network's norm and its projection on a fixed direction."""
-    state = updated(make(name), 200, seed=7)[0][-1]
-    rng = np.random.default_rng(0)
-    numbers = {}
-    networks = {f"{path}.params": trainable.params for path, trainable in trainables(state)}
-    networks |= {f"{path}.target": t.target for path, t in trainables(state) if t.target is not None}
-    for part, params in networks.items():
-        vector = np.concatenate([np.ravel(leaf).astype(np.float64) for leaf in jax.tree.leaves(params)])
-        numbers[part] = [float(np.linalg.norm(vector)), float(vector @ rng.standard_normal(len(vector)))]
-    return numbers
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_golden_trace(name):
-    """Changing one needs `[numerics]` in CHANGELOG.md; `python -m tests.core.test_agent` writes them anew.
-
-    The tolerance is for other CPUs, which round differently: limiting XLA to SSE or AVX (xla_cpu_max_isa)
-    moved norms by 3e-8 and projections by 7e-7 of the norm.
-    """
-    golden = json.loads(GOLDEN.read_text())[name]
-    for part, (norm, projection) in trace(name).items():
-        assert golden[part][0] == pytest.approx(norm, rel=1e-6), part
-        assert golden[part][1] == pytest.approx(projection, abs=2e-5 * norm), part
-
-
-if __name__ == "__main__":
-    GOLDEN.write_text(json.dumps({name: trace(name) for name in ALL}, indent=1) + "\n")

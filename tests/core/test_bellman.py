@@ -11,7 +11,8 @@ import pytest
 from mepg.core import bellman, policies
 from mepg.core.agent import build
 from mepg.core.bellman import critic_gradient
-from mepg.core.nets import Layer, Norm, mlp, q_values
+from mepg.core.critics import make_critics
+from mepg.core.nets import Layer, Norm, make_network
 from mepg.core.spec import Dropout, Gaussian, Noise, Spec, Temperature
 from mepg.core.types import Batch
 from tests.conftest import SIZES, jit_quickly, make_batch
@@ -24,18 +25,18 @@ def networks(spec, seed=0):
     return state.critic.params, state.actor.params
 
 
-def critic_loss(*args):
-    _, metrics = critic_gradient(*args)
+def critic_loss(theta, theta_target, pi, alpha, batch, key, spec):
+    _, metrics = critic_gradient(make_critics(spec, SIZES), theta, theta_target, pi, alpha, batch, key, spec)
     return metrics["critic_loss"], metrics
 
 
 def pi(spec, phi):
-    return partial(policies.sample, spec, phi)
+    return partial(policies.make_policy(spec, SIZES).sample, phi)
 
 
 def still(phi, spec, batch):
     """A batch in which nothing moves: s' = s, a = pi(s), r = 0, and no end."""
-    action = policies.mode(spec, phi, batch.obs)
+    action = policies.make_policy(spec, SIZES).mode(phi, batch.obs)
     return Batch(batch.obs, action, jnp.zeros(len(action)), jnp.ones(len(action)), batch.obs, batch.number)
 
 
@@ -76,11 +77,12 @@ def test_expected_loss_is_the_closed_form(masks, p):
         jax.jit(jax.vmap(lambda k: critic_loss(theta, theta_target, pi(spec, phi), 0.0, batch, k, spec)[0]))(keys)
     )
 
-    next_action = policies.mode(spec, phi, batch.next_obs)
+    next_action = policies.make_policy(spec, SIZES).mode(phi, batch.next_obs)
     c = contributions(theta, batch.obs, batch.action)
     d = (spec.discount * batch.alive)[:, None] * contributions(theta_target, batch.next_obs, next_action)
-    y = batch.reward + spec.discount * batch.alive * q_values(theta_target, batch.next_obs, next_action)[0]
-    delta = y - q_values(theta, batch.obs, batch.action)[0]
+    critics = make_critics(spec, SIZES)
+    y = batch.reward + spec.discount * batch.alive * critics.q(theta_target, batch.next_obs, next_action)[0]
+    delta = y - critics.q(theta, batch.obs, batch.action)[0]
     noise = {"consistent": (c - d) ** 2, "independent": c**2 + d**2, "online": c**2}[masks].sum(axis=1)
     expected = float(0.5 * (delta**2 + p / (1 - p) * noise).mean())
     error = losses.std() / np.sqrt(len(losses))
@@ -93,13 +95,14 @@ def test_average_over_masks_is_the_complete_network():
     spec = Spec(hidden=(8, 6))
     theta, _ = networks(spec)
     layers = jax.tree.map(lambda leaf: leaf[0], theta)
+    network = make_network((SIZES.obs + SIZES.action, 8, 6, 1), "uniform")
     x = jax.random.normal(jax.random.key(0), (4, SIZES.obs + SIZES.action))
     p = 0.3
     total = 0.0
     for bits in np.ndindex(*(2,) * 6):
         m = np.array(bits, np.float32) / (1 - p)
-        total += np.prod(np.where(bits, 1 - p, p)) * mlp(layers, x, (None, m))
-    np.testing.assert_allclose(total, mlp(layers, x), rtol=1e-5)
+        total += np.prod(np.where(bits, 1 - p, p)) * network.apply_masked(layers, x, (None, m))[0]
+    np.testing.assert_allclose(total, network.apply(layers, x), rtol=1e-5)
 
 
 def hand_made():
@@ -126,7 +129,9 @@ def test_by_hand(monkeypatch):
     spec, theta, theta_target, phi, batch = hand_made()
     mask = (jnp.array([[[2.0, 0.0]]]),)
     monkeypatch.setattr(bellman, "draw_masks", lambda *_: (mask, mask))
-    gradient, metrics = critic_gradient(theta, theta_target, pi(spec, phi), 0.0, batch, jax.random.key(0), spec)
+    gradient, metrics = critic_gradient(
+        make_critics(spec, SIZES), theta, theta_target, pi(spec, phi), 0.0, batch, jax.random.key(0), spec
+    )
     assert metrics["critic_loss"] == 105.125
     assert metrics["q"] == 17
     first, second = gradient
@@ -196,10 +201,11 @@ def test_layer_normalisation_by_hand():
         Layer(jnp.array([[1.0, 3.0]]), jnp.zeros(2), Norm(jnp.full(2, 2.0), jnp.ones(2))),
         Layer(jnp.ones((2, 1)), jnp.zeros(1)),
     )
-    assert mlp(layers, jnp.ones((1, 1)))[0, 0] == pytest.approx(3, abs=1e-4)
-    m = (jnp.array([0.0, 2.0]),)
-    assert mlp(layers, jnp.ones((1, 1)), m, "after")[0, 0] == pytest.approx(6, abs=1e-4)
-    assert mlp(layers, jnp.ones((1, 1)), m, "before")[0, 0] == pytest.approx(3, abs=1e-4)  # (0, 6) -> (-1, 1)
+    after, before = (make_network((1, 2, 1), "uniform", masked=masked) for masked in ("after", "before"))
+    x, m = jnp.ones((1, 1)), (jnp.array([0.0, 2.0]),)
+    assert after.apply(layers, x)[0, 0] == pytest.approx(3, abs=1e-4)
+    assert after.apply_masked(layers, x, m)[0][0, 0] == pytest.approx(6, abs=1e-4)
+    assert before.apply_masked(layers, x, m)[0][0, 0] == pytest.approx(3, abs=1e-4)  # (0, 6) -> (-1, 1)
 
 
 def test_entropy_term_is_inside_the_discount(batch):
@@ -208,8 +214,8 @@ def test_entropy_term_is_inside_the_discount(batch):
     theta, phi = networks(spec)
     key = jax.random.key(3)
     _, k_action, _ = jax.random.split(key, 3)
-    _, log_prob = policies.sample(spec, phi, batch.next_obs, k_action)
-    q = q_values(theta, batch.obs, batch.action)[0]
+    _, log_prob = policies.make_policy(spec, SIZES).sample(phi, batch.next_obs, k_action)
+    q = make_critics(spec, SIZES).q(theta, batch.obs, batch.action)[0]
 
     def y(alpha):  # the loss is a square with its minimum where Q = y; two shifts of r find it
         def loss(shift):
@@ -222,13 +228,12 @@ def test_entropy_term_is_inside_the_discount(batch):
     np.testing.assert_allclose(y(0.5) - y(0.0), -0.7 * batch.alive * 0.5 * log_prob, rtol=1e-4, atol=1e-5)
 
 
-def test_smoothing_moves_the_next_action_within_its_clip(batch, monkeypatch):
+def test_smoothing_moves_the_next_action_within_its_clip(batch):
     spec = Spec(hidden=(8,), smoothing=Noise(std=5.0, clip=0.25))
     theta, phi = networks(spec)
-    seen = []
-    ask = bellman.q_values_and_parts
-    monkeypatch.setattr(bellman, "q_values_and_parts", lambda *args: (seen.append(args[2]), ask(*args))[1])
-    critic_loss(theta, theta, pi(spec, phi), 0.0, batch, jax.random.key(0), spec)
-    moved = np.abs(seen[0] - policies.mode(spec, phi, batch.next_obs))
+    seen, critics = [], make_critics(spec, SIZES)
+    asked = critics._replace(all=lambda *args: (seen.append(args[2]), critics.all(*args))[1])
+    critic_gradient(asked, theta, theta, pi(spec, phi), 0.0, batch, jax.random.key(0), spec)
+    moved = np.abs(seen[0] - policies.make_policy(spec, SIZES).mode(phi, batch.next_obs))
     assert moved.max() == pytest.approx(0.25, abs=1e-6)
     assert np.abs(seen[0]).max() <= 1

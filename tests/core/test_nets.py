@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from mepg.algos import algorithms
-from mepg.core import nets
 from mepg.core.agent import build
-from mepg.core.nets import affine, init_mlp, mlp, multiply
+from mepg.core.critics import make_critics
+from mepg.core.nets import affine, make_network, multiply_rounded
+from mepg.core.spec import Spec
 from tests.conftest import SIZES, jit_quickly, make_batch
 
 
@@ -26,7 +27,7 @@ def test_gradients_of_a_layer_are_those_of_calculus(outputs):
         return (jnp.sin(x @ w + b) * weight).sum()
 
     def ours(w, b, x):
-        return (jnp.sin(affine("full", w, b, x)) * weight).sum()
+        return (jnp.sin(affine(jnp.matmul, w, b, x)) * weight).sum()
 
     for one, other in zip(jax.grad(ours, (0, 1, 2))(w, b, x), jax.grad(plain, (0, 1, 2))(w, b, x), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
@@ -37,19 +38,19 @@ def test_mixed_precision_rounds_the_inputs_and_adds_up_in_float32(leading):
     """Against products of rounded numbers in float64; alone, and along an axis of networks."""
     a, b = draw(*leading, 32, 300), draw(*leading, 300, 16, seed=1)
     rounded = [np.asarray(jnp.asarray(m).astype(jnp.bfloat16).astype(jnp.float32), np.float64) for m in (a, b)]
-    product = multiply("mixed", a, b)
+    product = multiply_rounded(a, b)
     assert product.dtype == jnp.float32
     np.testing.assert_allclose(product, rounded[0] @ rounded[1], atol=2e-5)
     assert np.abs(product - a @ b).max() > 1e-2, "without rounding it would be this close"
 
 
 def test_mixed_precision_is_for_hidden_layers_in_both_passes():
-    layers = init_mlp(jax.random.key(0), (4, 32, 32, 2), "uniform")
     x = draw(8, 4)
 
     def text(precision):
-        gradient = jax.grad(lambda layers: mlp(layers, x, precision=precision).sum())
-        return str(jax.make_jaxpr(gradient)(layers))
+        network = make_network((4, 32, 32, 2), "uniform", precision=precision)
+        gradient = jax.grad(lambda layers: network.apply(layers, x).sum())
+        return str(jax.make_jaxpr(gradient)(network.init(jax.random.key(0))))
 
     # Two hidden layers: forward two, to weights two, to inputs two, two numbers each; the output layer none. What goes
     # to the first layer's inputs is asked for by nobody, and dropped later.
@@ -76,10 +77,11 @@ def test_an_update_in_mixed_precision_is_close_to_one_in_full(name):
 
 def test_one_critic_needs_no_axis():
     """[1, B], and the same as without the special case: two equal critics, by the general one."""
-    theta = nets.init_several(jax.random.key(0), 1, (5, 16, 1), "uniform")
+    critics = make_critics(Spec(hidden=(16,)), SIZES)
+    theta = critics.init(jax.random.key(0))
     twice = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), theta)
     obs, action = draw(6, 3), draw(6, 2, seed=1)
-    one, two = nets.q_values(theta, obs, action), nets.q_values(twice, obs, action)
+    one, two = critics.q(theta, obs, action), critics.q(twice, obs, action)
     assert one.shape == (1, 6)
     np.testing.assert_allclose(np.concatenate([one, one]), two, atol=1e-6)
 

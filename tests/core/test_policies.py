@@ -5,13 +5,19 @@ import pytest
 
 from mepg.core import policies
 from mepg.core.agent import build
+from mepg.core.critics import make_critics
 from mepg.core.improvement import policy_loss, temperature_loss
 from mepg.core.nets import Layer
+from mepg.core.policies import make_policy
 from mepg.core.spec import Gaussian, Noise, Spec
 from mepg.core.types import Sizes
 from tests.conftest import SIZES
 
 ONE = Sizes(obs=1, action=1)
+
+
+def built(spec):
+    return make_policy(spec, ONE), make_critics(spec, ONE)
 
 
 def constant_gaussian(mean, raw_log_std):
@@ -26,7 +32,7 @@ def test_density_integrates_to_one(bound, log_std):
     raw = -0.2 if bound == "clip" else np.arctanh(2 * (-0.2 - log_std[0]) / (log_std[1] - log_std[0]) - 1)
     phi = constant_gaussian(0.3, raw)
     obs = jnp.zeros((400_000, 1))
-    action, log_prob = policies.sample(spec, phi, obs, jax.random.key(0))
+    action, log_prob = make_policy(spec, SIZES).sample(phi, obs, jax.random.key(0))
     assert np.abs(action).max() <= 1
     # E[1/pi(a) ; a in interval] over samples is the interval's length
     inside = np.abs(action[:, 0]) < 0.8
@@ -38,7 +44,9 @@ def test_density_integrates_to_one(bound, log_std):
 def test_log_prob_stays_finite_far_out():
     spec = Spec(gaussian=Gaussian(), hidden=(4,))
     for mean in (-200.0, 200.0):
-        action, log_prob = policies.sample(spec, constant_gaussian(mean, 0.0), jnp.zeros((8, 1)), jax.random.key(0))
+        action, log_prob = make_policy(spec, SIZES).sample(
+            constant_gaussian(mean, 0.0), jnp.zeros((8, 1)), jax.random.key(0)
+        )
         assert np.isfinite(log_prob).all()
         assert np.isfinite(action).all()
 
@@ -47,8 +55,8 @@ def test_deterministic_policy_has_log_probability_zero():
     spec = Spec(hidden=(4,))
     phi = build(spec, SIZES).init(jax.random.key(0)).actor.params
     obs = jnp.ones((5, SIZES.obs))
-    action, log_prob = policies.sample(spec, phi, obs, jax.random.key(0))
-    np.testing.assert_array_equal(action, policies.mode(spec, phi, obs))
+    action, log_prob = make_policy(spec, SIZES).sample(phi, obs, jax.random.key(0))
+    np.testing.assert_array_equal(action, make_policy(spec, SIZES).mode(phi, obs))
     np.testing.assert_array_equal(log_prob, np.zeros(5))
 
 
@@ -68,7 +76,9 @@ def test_policy_gradient_by_hand():
     spec = Spec(hidden=(1,))
     theta = (Layer(jnp.array([[[0.0], [1.0]]]), jnp.array([[1.0]])), Layer(jnp.array([[[3.0]]]), jnp.array([[-2.0]])))
     phi = (Layer(jnp.zeros((1, 1)), jnp.zeros(1)), Layer(jnp.zeros((1, 1)), jnp.array([0.5])))
-    gradient = jax.grad(lambda f: policy_loss(f, theta, None, 0.0, jnp.ones((4, 1)), jax.random.key(0), spec)[0])(phi)
+    gradient = jax.grad(
+        lambda f: policy_loss(*built(spec), f, theta, None, 0.0, jnp.ones((4, 1)), jax.random.key(0))[0]
+    )(phi)
     assert gradient[1].b[0] == pytest.approx(-3 * (1 - np.tanh(0.5) ** 2), rel=1e-5)
 
 
@@ -77,7 +87,7 @@ def test_which_critics_the_policy_sees(improve_on, expected):
     spec = Spec(hidden=(1,), critics=2, improve_on=improve_on)
     theta = (Layer(jnp.zeros((2, 2, 1)), jnp.zeros((2, 1))), Layer(jnp.zeros((2, 1, 1)), jnp.array([[7.0], [4.0]])))
     phi = (Layer(jnp.zeros((1, 1)), jnp.zeros(1)), Layer(jnp.zeros((1, 1)), jnp.zeros(1)))
-    loss, _ = policy_loss(phi, theta, None, 0.0, jnp.ones((3, 1)), jax.random.key(0), spec)
+    loss, _ = policy_loss(*built(spec), phi, theta, None, 0.0, jnp.ones((3, 1)), jax.random.key(0))
     assert loss == expected
 
 

@@ -12,8 +12,8 @@ from mepg.algos import algorithms
 from mepg.algos.mepg import ME_DDPG, ME_SAC
 from mepg.core import policies
 from mepg.core.bellman import critic_gradient
+from mepg.core.critics import make_critics
 from mepg.core.masks import draw_rows, mask_variance
-from mepg.core.nets import q_values
 from mepg.core.normalise import normalised
 from mepg.core.posterior import covariance, mean, posterior, variance
 from mepg.core.spec import Dropout, Noise, Search, Spec
@@ -38,13 +38,17 @@ def critics(trained, **changes):
     return spec, state.critic.params, batch.obs, batch.action
 
 
+def believed(spec, theta, obs, action):
+    return posterior(make_critics(spec, SIZES), theta, obs, action, spec)
+
+
 def drawn(spec, theta, obs, action):
     """Q of each critic under `DRAWN` masks, [N, masks, B]."""
     masks = draw_rows(spec, spec.critics, DRAWN, jax.random.key(5))
 
     @jit_quickly
     def q(rows):
-        one = lambda row: q_values(theta, obs, action, jax.tree.map(lambda m: m[:, None], row), spec.mask_place)  # noqa: E731
+        one = lambda row: make_critics(spec, SIZES).q(theta, obs, action, jax.tree.map(lambda m: m[:, None], row))  # noqa: E731
         return jax.vmap(one, in_axes=1, out_axes=1)(rows)
 
     few = [jax.tree.map(lambda m, i=i: m[:, i : i + 10_000], masks) for i in range(0, DRAWN, 10_000)]
@@ -55,10 +59,10 @@ def drawn(spec, theta, obs, action):
 @pytest.mark.parametrize("p", [0.1, 0.5])
 def test_closed_forms_against_masks_that_are_drawn(trained, p):
     spec, theta, obs, action = critics(trained, dropout=Dropout(p=p))
-    belief = posterior(theta, obs, action, spec)
+    belief = believed(spec, theta, obs, action)
     (q,) = drawn(spec, theta, obs, action).astype(np.float64)  # [masks, B]
     std = np.sqrt(variance(belief))
-    np.testing.assert_allclose(mean(belief), q_values(theta, obs, action)[0], rtol=1e-6)
+    np.testing.assert_allclose(mean(belief), make_critics(spec, SIZES).q(theta, obs, action)[0], rtol=1e-6)
     np.testing.assert_allclose(mean(belief), q.mean(axis=0), atol=5 * std.max() / DRAWN**0.5)
     np.testing.assert_allclose(std, q.std(axis=0), rtol=0.015)
     scale = np.outer(std, std).max()
@@ -71,7 +75,7 @@ def test_closed_forms_against_masks_that_are_drawn(trained, p):
 
 def test_several_masked_critics_vary_within_and_between():
     spec, theta, obs, action = critics(False, critics=3, dropout=Dropout(p=0.3))
-    belief = posterior(theta, obs, action, spec)
+    belief = believed(spec, theta, obs, action)
     q = drawn(spec, theta, obs, action).reshape(-1, len(obs)).astype(np.float64)
     np.testing.assert_allclose(np.sqrt(variance(belief)), q.std(axis=0), rtol=0.015)
     np.testing.assert_allclose(covariance(belief), np.cov(q.T, bias=True), atol=0.02 * q.var(axis=0).max())
@@ -79,19 +83,19 @@ def test_several_masked_critics_vary_within_and_between():
 
 def test_without_masks_the_critics_spread_is_left():
     spec, theta, obs, action = critics(False, critics=3)
-    q = q_values(theta, obs, action)
-    belief = posterior(theta, obs, action, spec)
+    q = make_critics(spec, SIZES).q(theta, obs, action)
+    belief = believed(spec, theta, obs, action)
     np.testing.assert_allclose(mean(belief), q.mean(axis=0), rtol=1e-6)
     np.testing.assert_allclose(np.sqrt(variance(belief)), q.std(axis=0), rtol=1e-5)
     alone, theta, *_ = critics(False)
-    assert not variance(posterior(theta, obs, action, alone)).any()
+    assert not variance(believed(alone, theta, obs, action)).any()
 
 
 @pytest.mark.parametrize("changes", [{"layers": "all"}, {"place": "before"}])
 def test_where_there_is_no_closed_form_masks_are_drawn(changes):
     spec, theta, obs, action = critics(False, layer_norm=True, dropout=Dropout(p=0.3, **changes))
     (q,) = drawn(spec, theta, obs, action)
-    belief = posterior(theta, obs, action, spec)
+    belief = believed(spec, theta, obs, action)
     np.testing.assert_allclose(np.sqrt(variance(belief)), q.std(axis=0), rtol=0.12)
     np.testing.assert_allclose(mean(belief), q.mean(axis=0), atol=0.2 * q.std())
     assert not algorithms()["ddpg"].build(spec, SIZES).beliefs.closed_form
@@ -109,7 +113,7 @@ def _two_units():
 
     spec = Spec(hidden=(2,), dropout=Dropout(p=0.5))
     theta = (Layer(jnp.eye(2)[None], jnp.zeros((1, 2))), Layer(jnp.ones((1, 2, 1)), jnp.zeros((1, 1))))
-    return posterior(theta, jnp.array([[8.0], [2.0]]), jnp.array([[2.0], [3.0]]), spec)
+    return believed(spec, theta, jnp.array([[8.0], [2.0]]), jnp.array([[2.0], [3.0]]))
 
 
 def test_lambda_is_of_the_p_that_is_drawn():
@@ -166,8 +170,10 @@ def evaluation(spec):
     """A function of a key: one critic update's gradient and metrics."""
     theta, phi = networks(spec)
     theta_target, _ = networks(spec, seed=1)
-    pi = partial(policies.sample, spec, phi)
-    return lambda key: critic_gradient(theta, theta_target, pi, 0.0, make_batch(8), key, spec)
+    pi = partial(policies.make_policy(spec, SIZES).sample, phi)
+    return lambda key: critic_gradient(
+        make_critics(spec, SIZES), theta, theta_target, pi, 0.0, make_batch(8), key, spec
+    )
 
 
 def noise_metrics(spec, keys):
@@ -221,10 +227,10 @@ def test_expected_gradient_is_the_average_of_the_sampled_one(alpha):
     fixed = jax.random.key(7)
 
     def pi(obs, _):  # the same next action whatever the key: only masks may differ
-        return policies.sample(spec, phi, obs, fixed)
+        return policies.make_policy(spec, SIZES).sample(phi, obs, fixed)
 
     def gradient(spec, key):
-        return critic_gradient(theta, theta_target, pi, alpha, batch, key, spec)
+        return critic_gradient(make_critics(spec, SIZES), theta, theta_target, pi, alpha, batch, key, spec)
 
     keys = jax.random.split(jax.random.key(3), 40_000)
     sampled, metrics = jax.jit(jax.vmap(partial(gradient, spec)))(keys)
@@ -291,7 +297,7 @@ def explorer(**search):
 def proposals_of(spec, state, obs, key, k):
     k_sample, k_noise = jax.random.split(key)
     rows = jnp.tile(obs, (k, 1))
-    action, _ = policies.sample(spec, state.actor.params, rows, k_sample)
+    action, _ = policies.make_policy(spec, SIZES).sample(state.actor.params, rows, k_sample)
     return policies.jitter(spec.exploration, action, k_noise).reshape(k, len(obs), -1)
 
 
@@ -304,7 +310,7 @@ def test_ucb_takes_the_proposal_with_the_largest_mean_and_spread(kappa):
     proposals = proposals_of(spec, state, obs, jax.random.key(2), 6)
     for i in range(3):
         here = jnp.tile(obs[i], (6, 1))
-        belief = posterior(state.critic.params, here, proposals[:, i], spec)
+        belief = believed(spec, state.critic.params, here, proposals[:, i])
         best = int((mean(belief) + kappa * jnp.sqrt(variance(belief))).argmax())
         np.testing.assert_allclose(action[i], proposals[best, i], rtol=1e-6)
 
@@ -318,7 +324,7 @@ def test_thompson_asks_one_subnetwork_for_an_episode():
         action, later = agent.explore(state, memory, obs, jax.random.key(2))
         assert jax.tree.all(jax.tree.map(jnp.array_equal, memory, later))
         proposals = proposals_of(spec, state, obs, jax.random.key(2), 6)
-        q = jnp.stack([q_values(state.critic.params, obs, a, memory.mask)[0] for a in proposals])
+        q = jnp.stack([make_critics(spec, SIZES).q(state.critic.params, obs, a, memory.mask)[0] for a in proposals])
         np.testing.assert_allclose(action, proposals[q.argmax(axis=0), jnp.arange(3)], rtol=1e-6)
         taken.append(action)
     assert len({np.asarray(action).tobytes() for action in taken}) > 1, "other masks like other actions"

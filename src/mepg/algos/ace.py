@@ -6,6 +6,7 @@ model. `ace-flat` is what the paper's Table 10 counts: DDPG with five separate a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -15,10 +16,11 @@ import jax.numpy as jnp
 
 from mepg.algos import Algorithm
 from mepg.algos.ddpg import DDPG
-from mepg.core import agent, policies
-from mepg.core.improvement import policy_loss, policy_view
-from mepg.core.nets import Layer, Mask, Mlp, init_mlp, init_several, mlp
-from mepg.core.policies import follow_best
+from mepg.core import agent
+from mepg.core.critics import Critics
+from mepg.core.improvement import policy_loss
+from mepg.core.nets import Layer, Mask, Mlp, Network, init_several, make_network
+from mepg.core.policies import follow_best, make_policy
 from mepg.core.spec import Spec, require
 from mepg.core.types import Agent, Array, Batch, Beliefs, Key, Metrics, Posterior, Sizes, Trainable
 
@@ -50,18 +52,18 @@ class AceFlat(Spec):
             self._set("learners", "all")
 
 
-def several_actors(spec: AceFlat, sizes: Sizes) -> agent.Actors:
+def several_actors(spec: AceFlat, sizes: Sizes, critics: Critics) -> agent.Actors:
     """pi(s) = argmax Q(s, a) over the actions a that the K actors propose; phi has the actors on axis 0."""
-    widths = (sizes.obs, *spec.hidden, policies.head_width(spec, sizes))
+    policy = make_policy(spec, sizes)
 
     def value(theta: Mlp, obs: Array, proposals: Array) -> Array:
         """Of the complete critics, masks or not: choosing an action is the policy's part. [K, B]"""
-        return jax.vmap(lambda action: policy_view(theta, obs, action, None, spec))(proposals)
+        return jax.vmap(lambda action: critics.view(theta, obs, action, None))(proposals)
 
     def propose(phi: Mlp, obs: Array, key: Key) -> tuple[Array, Array]:
         """[K, B, A], [K, B]"""
         keys = jax.random.split(key, spec.actors)
-        return jax.vmap(lambda one, k: policies.sample(spec, one, obs, k))(phi, keys)
+        return jax.vmap(lambda one, k: policy.sample(one, obs, k))(phi, keys)
 
     def sample(phi: Mlp, theta: Mlp, obs: Array, key: Key) -> tuple[Array, Array]:
         proposals, log_prob = propose(phi, obs, key)
@@ -69,7 +71,7 @@ def several_actors(spec: AceFlat, sizes: Sizes) -> agent.Actors:
         return follow_best(proposals, values), follow_best(log_prob, values)
 
     def mode(phi: Mlp, theta: Mlp, obs: Array) -> Array:
-        proposals = jax.vmap(lambda one: policies.mode(spec, one, obs))(phi)
+        proposals = jax.vmap(lambda one: policy.mode(one, obs))(phi)
         return follow_best(proposals, value(theta, obs, proposals))
 
     def loss(
@@ -79,12 +81,12 @@ def several_actors(spec: AceFlat, sizes: Sizes) -> agent.Actors:
         weights = jnp.broadcast_to(weight, (spec.actors, len(obs)))
         if spec.learners == "chosen":
             weights *= is_best(value(theta, obs, propose(phi, obs, key)[0]))
-        losses, log_prob = jax.vmap(lambda one, k, w: policy_loss(one, theta, mask, alpha, obs, k, spec, w))(
+        losses, log_prob = jax.vmap(lambda one, k, w: policy_loss(policy, critics, one, theta, mask, alpha, obs, k, w))(
             phi, jax.random.split(key, spec.actors), weights
         )
         return losses.sum(), log_prob
 
-    return agent.Actors(lambda key: init_several(key, spec.actors, widths, spec.init), sample, mode, loss)
+    return agent.Actors(lambda key: jax.vmap(policy.init)(jax.random.split(key, spec.actors)), sample, mode, loss)
 
 
 build_flat = partial(agent.build, make_actors=several_actors)
@@ -167,45 +169,70 @@ class AceState(NamedTuple):
     networks: Trainable
 
 
-def encode(net: Networks, obs: Array) -> Array:
-    """Z numbers for each state. [B, Z]"""
-    return jnp.tanh(obs @ net.encoder.w + net.encoder.b)
+class Tree(NamedTuple):
+    """What ACE's networks compute, as pure functions of them."""
+
+    init: Callable[[Key], Networks]
+    encode: Callable[[Networks, Array], Array]  # s -> z, [B, Z]
+    propose: Callable[[Networks, Array], Array]  # z -> what each actor would do, [K, B, A]
+    imagine: Callable[[Networks, Array, Array], tuple[Array, Array]]  # z, a -> the reward and z' that are expected
+    value: Callable[[Networks, Array, Array], Array]  # z, a -> Q_d(z, a), [B]
+    values: Callable[[Networks, Array, Array], Array]  # z, proposals -> Q_d of each, [K, B]
 
 
-def propose(net: Networks, z: Array) -> Array:
-    """What each actor would do. [K, B, A]"""
-    return jnp.tanh(jax.vmap(lambda layers: mlp(layers, z, f=jnp.tanh))(net.actors))
+def make_tree(spec: Ace, sizes: Sizes) -> Tree:
+    """The networks of a spec. Orthogonal weights, zero biases; actors and critic begin near 0."""
+    code, width = spec.hidden
 
+    def network(*widths: int, layer_norm: bool = False) -> Network:
+        return make_network(widths, "orthogonal", f=jnp.tanh, layer_norm=layer_norm)
 
-def imagine(net: Networks, z: Array, action: Array) -> tuple[Array, Array]:
-    """The reward that is expected for an action, and where it is expected to lead: r, z'."""
-    first, second = net.transition
-    middle = z + jnp.tanh(z @ first.w + first.b)
-    z_next = middle + jnp.tanh(_join(middle, action) @ second.w + second.b)
-    return _ask(net.reward, z, action), z_next
+    encoder, first, second = (network(n, code) for n in (sizes.obs, code, code + sizes.action))
+    actor = network(code, width, sizes.action)
+    critic = network(code + sizes.action, width, 1, layer_norm=spec.layer_norm)
+    reward = network(code + sizes.action, width, 1)
 
+    def init(key: Key) -> Networks:
+        k_encoder, k_actors, k_critic, k_reward, k_first, k_second = jax.random.split(key, 6)
+        return Networks(
+            encoder=encoder.init(k_encoder)[0],
+            actors=_near_zero(init_several(actor, spec.actors, k_actors)),
+            critic=_near_zero(critic.init(k_critic)),
+            reward=reward.init(k_reward),
+            transition=(first.init(k_first)[0], second.init(k_second)[0]),
+        )
 
-def tree_value(net: Networks, z: Array, action: Array, depth: int, discount: float) -> Array:
-    """Q_1(z, a) = critic(z, a);  Q_d(z, a) = r(z, a) + gamma max_i Q_{d-1}(z', pi_i(z')). [B]"""
-    if depth == 1:
-        return _ask(net.critic, z, action)
-    reward, z_next = imagine(net, z, action)
-    proposals = jax.lax.stop_gradient(propose(net, z_next))  # a value's error does not teach the actors
-    return reward + discount * tree_values(net, z_next, proposals, depth - 1, discount).max(axis=0)
+    def encode(net: Networks, obs: Array) -> Array:
+        return jnp.tanh(encoder.apply((net.encoder,), obs))
 
+    def propose(net: Networks, z: Array) -> Array:
+        return jnp.tanh(jax.vmap(lambda layers: actor.apply(layers, z))(net.actors))
 
-def tree_values(net: Networks, z: Array, proposals: Array, depth: int, discount: float) -> Array:
-    """Of every proposal. [K, B]"""
-    return jax.vmap(lambda action: tree_value(net, z, action, depth, discount))(proposals)
+    def imagine(net: Networks, z: Array, action: Array) -> tuple[Array, Array]:
+        middle = z + jnp.tanh(first.apply(net.transition[:1], z))
+        z_next = middle + jnp.tanh(second.apply(net.transition[1:], _join(middle, action)))
+        return reward.apply(net.reward, _join(z, action)).squeeze(-1), z_next
+
+    def value_at(depth: int, net: Networks, z: Array, action: Array) -> Array:
+        """Q_1(z, a) = critic(z, a);  Q_d(z, a) = r(z, a) + gamma max_i Q_{d-1}(z', pi_i(z')). [B]"""
+        if depth == 1:
+            return critic.apply(net.critic, _join(z, action)).squeeze(-1)
+        expected, z_next = imagine(net, z, action)
+        proposals = jax.lax.stop_gradient(propose(net, z_next))  # a value's error does not teach the actors
+        return expected + spec.discount * values_at(depth - 1, net, z_next, proposals).max(axis=0)
+
+    def values_at(depth: int, net: Networks, z: Array, proposals: Array) -> Array:
+        return jax.vmap(lambda action: value_at(depth, net, z, action))(proposals)
+
+    return Tree(init, encode, propose, imagine, partial(value_at, spec.depth), partial(values_at, spec.depth))
 
 
 def build(spec: Ace, sizes: Sizes) -> Agent:
     """The authors' agent."""
-    value = partial(tree_values, depth=spec.depth, discount=spec.discount)
+    tree = make_tree(spec, sizes)
 
     def init(key: Key) -> AceState:
-        net = _init_networks(spec, sizes, key)
-        return AceState(jnp.int32(0), agent.start(net, spec.lr, with_target=True))
+        return AceState(jnp.int32(0), agent.start(tree.init(key), spec.lr, with_target=True))
 
     def begin(_: Key) -> Any:
         return () if spec.exploration is None else jnp.zeros(sizes.action)
@@ -220,14 +247,14 @@ def build(spec: Ace, sizes: Sizes) -> Agent:
 
     def exploit(state: AceState, obs: Array) -> Array:
         net = state.networks.params
-        z = encode(net, obs)
-        proposals = propose(net, z)
-        return follow_best(proposals, value(net, z, proposals))
+        z = tree.encode(net, obs)
+        proposals = tree.propose(net, z)
+        return follow_best(proposals, tree.values(net, z, proposals))
 
     def update(state: AceState, batch: Batch, key: Key) -> tuple[AceState, Metrics]:  # noqa: ARG001
         target, networks = state.networks.target, state.networks
-        z_next = encode(target, batch.next_obs)
-        next_q = value(target, z_next, propose(target, z_next)).max(axis=0)
+        z_next = tree.encode(target, batch.next_obs)
+        next_q = tree.values(target, z_next, tree.propose(target, z_next)).max(axis=0)
         y = batch.reward + spec.discount * batch.alive * next_q
 
         gradient, metrics = jax.grad(value_loss, has_aux=True)(networks.params, batch, y)
@@ -240,9 +267,9 @@ def build(spec: Ace, sizes: Sizes) -> Agent:
 
     def value_loss(net: Networks, batch: Batch, y: Array) -> tuple[Array, dict[str, Array]]:
         """E[ 1/2 (Q_d(s, a) - y)^2 + 1/2 (r(s, a) - r)^2 ]; the transition model learns only through Q_d."""
-        z = encode(net, batch.obs)
-        q = tree_value(net, z, batch.action, spec.depth, spec.discount)
-        reward, _ = imagine(net, z, batch.action)
+        z = tree.encode(net, batch.obs)
+        q = tree.value(net, z, batch.action)
+        reward, _ = tree.imagine(net, z, batch.action)
         critic_loss = 0.5 * jnp.square(q - y).mean()
         reward_loss = 0.5 * jnp.square(reward - batch.reward).mean()
         metrics = {"critic_loss": critic_loss, "reward_loss": reward_loss, "q": q.mean()}
@@ -250,8 +277,8 @@ def build(spec: Ace, sizes: Sizes) -> Agent:
 
     def actors_loss(net: Networks, obs: Array) -> Array:
         """-E[ Q_d(s, pi_i(s)) ], added up over the actors; it moves them and the encoder that they see through."""
-        z, fixed = encode(net, obs), jax.lax.stop_gradient(net)
-        values = value(fixed, jax.lax.stop_gradient(z), propose(net, z))  # [K, B]
+        z, fixed = tree.encode(net, obs), jax.lax.stop_gradient(net)
+        values = tree.values(fixed, jax.lax.stop_gradient(z), tree.propose(net, z))  # [K, B]
         if spec.learners == "chosen":
             values *= is_best(values)
         return -values.mean(axis=1).sum()
@@ -259,7 +286,7 @@ def build(spec: Ace, sizes: Sizes) -> Agent:
     def posterior(state: AceState, obs: Array, action: Array) -> Posterior:
         """The tree's value. One critic and no masks: nothing about it varies."""
         net = state.networks.params
-        q = tree_value(net, encode(net, obs), action, spec.depth, spec.discount)[None]
+        q = tree.value(net, tree.encode(net, obs), action)[None]
         return Posterior(q, jnp.zeros((*q.shape, 0)))
 
     beliefs = Beliefs(
@@ -277,24 +304,6 @@ def count_parameters(spec: Ace, sizes: Sizes) -> agent.Count:
     return agent.Count(as_paper=count, as_is=count)
 
 
-def _init_networks(spec: Ace, sizes: Sizes, key: Key) -> Networks:
-    """Orthogonal weights, zero biases; actors and critic begin near 0."""
-    k_encoder, k_actors, k_critic, k_reward, k_first, k_second = jax.random.split(key, 6)
-    code, width = spec.hidden
-    pair = (code + sizes.action, width, 1)
-    return Networks(
-        encoder=_layer(k_encoder, sizes.obs, code),
-        actors=_near_zero(init_several(k_actors, spec.actors, (code, width, sizes.action), "orthogonal")),
-        critic=_near_zero(init_mlp(k_critic, pair, "orthogonal", layer_norm=spec.layer_norm)),
-        reward=init_mlp(k_reward, pair, "orthogonal"),
-        transition=(_layer(k_first, code, code), _layer(k_second, code + sizes.action, code)),
-    )
-
-
-def _layer(key: Key, inputs: int, outputs: int) -> Layer:
-    return init_mlp(key, (inputs, outputs), "orthogonal")[0]
-
-
 def _near_zero(layers: Mlp) -> Mlp:
     *hidden, output = layers
     return (*hidden, output._replace(w=3e-3 * output.w))
@@ -302,10 +311,6 @@ def _near_zero(layers: Mlp) -> Mlp:
 
 def _join(z: Array, action: Array) -> Array:
     return jnp.concatenate([z, action], axis=-1)
-
-
-def _ask(layers: Mlp, z: Array, action: Array) -> Array:
-    return mlp(layers, _join(z, action), f=jnp.tanh).squeeze(-1)
 
 
 ACE_FLAT = AceFlat(**{f.name: getattr(DDPG, f.name) for f in fields(DDPG)} | {"hidden": (400, 300)})

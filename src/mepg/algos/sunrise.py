@@ -11,9 +11,11 @@ import jax.numpy as jnp
 
 from mepg.algos import Algorithm
 from mepg.algos.sac import SAC
-from mepg.core import agent, policies
+from mepg.core import agent
 from mepg.core.chance import same_kind
-from mepg.core.nets import Mlp, q_values
+from mepg.core.critics import Critics, make_critics
+from mepg.core.nets import Mlp
+from mepg.core.policies import Policy, follow_best, make_policy
 from mepg.core.posterior import beliefs
 from mepg.core.spec import Spec, require
 from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metrics, Sizes, Trainable, Weights
@@ -63,7 +65,7 @@ MEMBERS = AgentState(updates=None, actor=0, critic=0, temperature=0)  # type: ig
 
 def build(spec: Sunrise, sizes: Sizes) -> Agent:
     """M members, updated side by side on the same batch."""
-    member = agent.build(spec, sizes)
+    member, policy, critics = agent.build(spec, sizes), make_policy(spec, sizes), make_critics(spec, sizes)
 
     def init(key: Key) -> SunriseState:
         k_members, k_bootstrap = jax.random.split(key)
@@ -79,7 +81,7 @@ def build(spec: Sunrise, sizes: Sizes) -> Agent:
             return action, memory
         propose = jax.vmap(member.explore, (MEMBERS, None, None, 0))
         proposals, _ = propose(state.members, (), obs, jax.random.split(key, spec.members))
-        return most_promising(proposals, obs, state.members.critic.params, spec.ucb), memory
+        return most_promising(critics, proposals, obs, state.members.critic.params, spec.ucb), memory
 
     def exploit(state: SunriseState, obs: Array) -> Array:
         return jax.vmap(member.exploit, (MEMBERS, None))(state.members, obs).mean(axis=0)
@@ -88,7 +90,7 @@ def build(spec: Sunrise, sizes: Sizes) -> Agent:
         k_weight, k_members = jax.random.split(key)
         trust, bits = jnp.ones(len(batch.reward)), jnp.ones((spec.members, len(batch.reward)))
         if spec.backup_temperature is not None:
-            trust = backup_weights(state.members, batch.next_obs, k_weight, spec)
+            trust = backup_weights(policy, critics, state.members, batch.next_obs, k_weight, spec.backup_temperature)
         if spec.bootstrap is not None:
             bits = bootstrap_bits(same_kind(state.bootstrap), batch.number, spec.bootstrap, spec.members)
             # The authors' mean over a member's own transitions has one more in the denominator.
@@ -113,7 +115,7 @@ def build(spec: Sunrise, sizes: Sizes) -> Agent:
         exploit,
         update,
         begin,
-        beliefs(lambda state: all_critics(state.members.critic.params), follow, spec),
+        beliefs(critics, lambda state: all_critics(state.members.critic.params), follow, spec),
     )
 
 
@@ -131,17 +133,19 @@ def bootstrap_bits(key: Key, numbers: Array, probability: float, members: int) -
     return jax.vmap(draw, out_axes=1)(numbers).astype(jnp.float32)
 
 
-def backup_weights(members: AgentState, next_obs: Array, key: Key, spec: Sunrise) -> Array:
+def backup_weights(
+    policy: Policy, critics: Critics, members: AgentState, next_obs: Array, key: Key, temperature: float
+) -> Array:
     """w(s') = sigmoid(-T std) + 0.5, std over all members' target critics, each at its own member's action. [B]"""
 
     def next_q(actor: Trainable, critic: Trainable, k: Key) -> Array:
         phi_next = actor.params if actor.target is None else actor.target
-        action, _ = policies.sample(spec, phi_next, next_obs, k)
-        return q_values(critic.target, next_obs, action, precision=spec.precision)  # [N, B]
+        action, _ = policy.sample(phi_next, next_obs, k)
+        return critics.q(critic.target, next_obs, action)  # [N, B]
 
-    q = jax.vmap(next_q)(members.actor, members.critic, jax.random.split(key, spec.members))  # [M, N, B]
-    assert spec.backup_temperature is not None
-    return jax.nn.sigmoid(-spec.backup_temperature * q.std(axis=(0, 1))) + 0.5
+    keys = jax.random.split(key, len(members.critic.params[0].b))
+    q = jax.vmap(next_q)(members.actor, members.critic, keys)  # [M, N, B]
+    return jax.nn.sigmoid(-temperature * q.std(axis=(0, 1))) + 0.5
 
 
 def one_of(members: AgentState, number: Array) -> AgentState:
@@ -156,10 +160,10 @@ def all_critics(theta: Mlp) -> Mlp:
     return critics
 
 
-def most_promising(proposals: Array, obs: Array, theta: Mlp, ucb: float) -> Array:
+def most_promising(critics: Critics, proposals: Array, obs: Array, theta: Mlp, ucb: float) -> Array:
     """argmax_a mean + lambda std of Q(s, a) over all members' critics, a among the members' proposals. [B, A]"""
-    q = jax.vmap(lambda action: q_values(all_critics(theta), obs, action))(proposals)  # [M, M N, B]
-    return policies.follow_best(proposals, q.mean(axis=1) + ucb * q.std(axis=1))
+    q = jax.vmap(lambda action: critics.q(all_critics(theta), obs, action))(proposals)  # [M, M N, B]
+    return follow_best(proposals, q.mean(axis=1) + ucb * q.std(axis=1))
 
 
 def count_parameters(spec: Sunrise, sizes: Sizes) -> agent.Count:

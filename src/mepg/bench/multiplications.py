@@ -1,91 +1,70 @@
-"""The matrix products of an update's forward and backward passes: what it cannot avoid."""
+"""The matrix products of an update, whichever algorithm it is of: the least that it has to compute."""
 
 from __future__ import annotations
 
-import itertools
-from typing import Any
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jax.extend.core import jaxprs_in_params
+from jax.interpreters.partial_eval import dce_jaxpr
 
-from mepg.algos.ace import Ace, AceFlat
-from mepg.algos.sunrise import Sunrise
-from mepg.core.policies import head_width
-from mepg.core.types import Sizes
+from mepg.core.types import Agent, Array, Sizes
+from mepg.run.replay import row_width, unpack
 
 Shape = tuple[int, int, int]  # (m, k, n): [m, k] times [k, n]
-Net = list[tuple[int, int]]  # inputs and outputs of each layer
 
 
-def multiplications(spec: Any, sizes: Sizes) -> tuple[list[Shape], list[Shape]]:
-    """Those of one critic update and of one policy update, forward and backward."""
-    if isinstance(spec, Ace):
-        return _tree_multiplications(spec, sizes)
-    rows = spec.batch_size
-    actor = _dense(sizes.obs, *spec.hidden, head_width(spec, sizes))
-    critic = _dense(sizes.obs + sizes.action, *spec.hidden, 1)
-    members = spec.members if isinstance(spec, Sunrise) else 1
-    actors = spec.actors if isinstance(spec, AceFlat) else 1
+class Products(NamedTuple):
+    """Those of one update, forward and backward."""
 
-    asked = spec.subset or spec.critics
-    targets = actors * (_forward(rows, actor) + asked * _forward(rows, critic))
-    if isinstance(spec, Sunrise) and spec.backup_temperature is not None:
-        targets += _forward(rows, actor) + spec.critics * _forward(rows, critic)
-    learning = _forward(rows, critic) + _to_weights(rows, critic) + _to_inputs(rows, critic)
-    evaluation = targets + spec.critics * learning
-
-    seen = 1 if spec.improve_on == "first" else spec.critics
-    to_the_action = [*_to_inputs(rows, critic), (rows, spec.hidden[0], sizes.action)]
-    through_critics = seen * (_forward(rows, critic) + to_the_action)
-    learning = _forward(rows, actor) + _to_weights(rows, actor) + _to_inputs(rows, actor)
-    return members * evaluation, members * actors * (learning + through_critics)
+    always: list[Shape]
+    now_and_then: list[Shape]  # what is due only at some updates: the policy's, where it is delayed
 
 
-def _tree_multiplications(spec: Ace, sizes: Sizes) -> tuple[list[Shape], list[Shape]]:
-    """ACE's, of depth 2. In the tree, K actors propose again behind each action, and the critic judges them all."""
-    assert spec.depth == 2
-    rows, (code, width), k = spec.batch_size, spec.hidden, spec.actors
-    encoder, actor, pair = (
-        _dense(sizes.obs, code),
-        _dense(code, width, sizes.action),
-        _dense(code + sizes.action, width, 1),
-    )
-    first, second = _dense(code, code), _dense(code + sizes.action, code)
+def multiplications(agent: Agent, sizes: Sizes, batch_size: int) -> Products:
+    """Read off what JAX sees of `agent.update`, without what nobody needs."""
+    key = jax.random.key(0)
+    rows = jax.ShapeDtypeStruct((batch_size, row_width(sizes)), jnp.float32)
+    numbers = jax.ShapeDtypeStruct((batch_size,), jnp.uint32)
 
-    def tree(n: int) -> list[Shape]:  # below n * rows actions, all of a layer's inputs at once
-        model = _forward(rows, first) + _forward(n * rows, second) + _forward(n * rows, pair)
-        return model + k * _forward(n * rows, actor) + _forward(n * k * rows, pair)
+    def update(state: Any, rows: Array, numbers: Array) -> Any:
+        return agent.update(state, unpack(rows, numbers, sizes), key)[0]
 
-    def tree_to_actions(n: int) -> list[Shape]:
-        """The gradient of n * rows values: only the best leaf of each has one."""
-        nets = (pair, pair, second)
-        return [shape for net in nets for shape in (*_to_inputs(n * rows, net), (n * rows, net[0][1], net[0][0]))]
-
-    learning = [*_to_weights(rows, encoder)]
-    for net in (first, second, pair, pair):
-        learning += _to_weights(rows, net)
-    proposing = _forward(rows, encoder) + k * _forward(rows, actor)
-    evaluation = proposing + tree(k) + _forward(rows, encoder) + tree(1) + learning + tree_to_actions(1)
-    evaluation += [(rows, code, code)]
-    improving = k * (_to_weights(rows, actor) + _to_inputs(rows, actor) + [(rows, width, code)])
-    return evaluation, proposing + tree(k) + tree_to_actions(k) + improving + _to_weights(rows, encoder)
+    seen = jax.make_jaxpr(update)(jax.eval_shape(agent.init, key), rows, numbers).jaxpr
+    needed, _ = dce_jaxpr(seen, [True] * len(seen.outvars))
+    products = Products([], [])
+    for shape, conditional in _products(needed):
+        (products.now_and_then if conditional else products.always).append(shape)
+    return products
 
 
-def _dense(*widths: int) -> Net:
-    return list(itertools.pairwise(widths))
+def _products(jaxpr: Any, conditional: bool = False) -> Iterator[tuple[Shape, bool]]:
+    """Every product, and whether it depends on a condition; those of a loop as often as it goes round."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            shape, times = _shape(equation)
+            yield from [(shape, conditional)] * times
+        inside = conditional or equation.primitive.name == "cond"
+        for inner in jaxprs_in_params(equation.params):
+            yield from list(_products(inner, inside)) * equation.params.get("length", 1)
 
 
-def _forward(rows: int, net: Net) -> list[Shape]:
-    return [(rows, i, o) for i, o in net]
+def _shape(equation: Any) -> tuple[Shape, int]:
+    """As a product of two matrices, and how many of them there are."""
+    (left_summed, right_summed), (left_many, right_many) = equation.params["dimension_numbers"]
+    a, b = (var.aval.shape for var in equation.invars)
 
+    def size(shape: tuple[int, ...], axes: Any) -> int:
+        return math.prod(shape[axis] for axis in axes)
 
-def _to_weights(rows: int, net: Net) -> list[Shape]:
-    return [(i, rows, o) for i, o in net]
-
-
-def _to_inputs(rows: int, net: Net) -> list[Shape]:
-    """Down to the first layer's outputs, which is as far as the weights need."""
-    return [(rows, o, i) for i, o in net[1:]]
+    m = math.prod(a) // (size(a, left_summed) * size(a, left_many))
+    n = math.prod(b) // (size(b, right_summed) * size(b, right_many))
+    return (m, size(a, left_summed), n), size(a, left_many)
 
 
 class Multiplier:

@@ -51,7 +51,7 @@ def updates(task: dict[str, Any]) -> Work:
     rng = np.random.default_rng(0)
     rows = rng.uniform(-1, 1, (spec.updates_per_step * spec.batch_size, row_width(sizes))).astype(np.float32)
     numbers, obs = np.arange(len(rows), dtype=np.uint32), rows[:1, : sizes.obs].copy()
-    multiply, count = _multiplier(spec, sizes)
+    multiply, count = _multiplier(config, sizes)
     steps = count // spec.updates_per_step
     leaves, memory, step = program.init(), program.begin(program.nothing_yet(), 0, 0), 0
 
@@ -78,7 +78,7 @@ def loop(task: dict[str, Any]) -> Work:
     steps, env, spec = iter(training), training.eval_env, training.config.spec
     for _ in range(WARMUP + 10):
         next(steps)
-    multiply, count = _multiplier(spec, env.sizes)
+    multiply, count = _multiplier(training.config, env.sizes)
     rng = np.random.default_rng(0)
     actions = rng.uniform(-1, 1, (task["steps"], env.sizes.action)).astype(np.float32)
 
@@ -126,14 +126,15 @@ def first_step(task: dict[str, Any]) -> Work:
     return lambda: {}
 
 
-def _multiplier(spec: Any, sizes: Any) -> tuple[Any, int]:
+def _multiplier(config: Any, sizes: Any) -> tuple[Any, int]:
     """The multiplications of as many updates as it takes until the same is due again, and how many that is."""
     from mepg.bench.multiplications import Multiplier, multiplications
 
+    spec = config.spec
     actor_every, target_every = getattr(spec, "actor_every", 1), getattr(spec, "target_every", 1)
     count = math.lcm(4, actor_every, target_every, spec.updates_per_step)
-    evaluation, improvement = multiplications(spec, sizes)
-    return Multiplier(evaluation * count + improvement * (count // actor_every)), count
+    always, now_and_then = multiplications(config.build(sizes), sizes, spec.batch_size)
+    return Multiplier(always * count + now_and_then * (count // actor_every)), count
 
 
 def _make_loop(task: dict[str, Any]) -> Any:

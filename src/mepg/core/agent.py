@@ -20,9 +20,10 @@ import optax
 
 from mepg.core import policies
 from mepg.core.bellman import critic_gradient
+from mepg.core.critics import Critics, make_critics
 from mepg.core.improvement import policy_loss, temperature_loss
 from mepg.core.masks import draw_masks
-from mepg.core.nets import Mask, Mlp, init_mlp, init_several
+from mepg.core.nets import Mask, Mlp
 from mepg.core.posterior import beliefs
 from mepg.core.search import begin_search, search
 from mepg.core.spec import Spec
@@ -38,28 +39,26 @@ class Actors(NamedTuple):
     loss: Callable[[Mlp, Mlp, Mask | None, Array | float, Array, Key, Array | float], tuple[Array, Array]]
 
 
-def one_actor(spec: Spec, sizes: Sizes) -> Actors:
+def one_actor(spec: Spec, sizes: Sizes, critics: Critics) -> Actors:
     """The usual case."""
-    widths = (sizes.obs, *spec.hidden, policies.head_width(spec, sizes))
+    policy = policies.make_policy(spec, sizes)
     return Actors(
-        init=lambda key: init_mlp(key, widths, spec.init),
-        sample=lambda phi, _, obs, key: policies.sample(spec, phi, obs, key),
-        mode=lambda phi, _, obs: policies.mode(spec, phi, obs),
-        loss=lambda phi, theta, mask, alpha, obs, key, weight: policy_loss(
-            phi, theta, mask, alpha, obs, key, spec, weight
-        ),
+        init=policy.init,
+        sample=lambda phi, _, obs, key: policy.sample(phi, obs, key),
+        mode=lambda phi, _, obs: policy.mode(phi, obs),
+        loss=partial(policy_loss, policy, critics),
     )
 
 
-def build(spec: Spec, sizes: Sizes, make_actors: Callable[[Any, Sizes], Actors] = one_actor) -> Agent:
+def build(spec: Spec, sizes: Sizes, make_actors: Callable[[Any, Sizes, Critics], Actors] = one_actor) -> Agent:
     """The agent that `spec` describes, for observations and actions of these sizes."""
-    actors = make_actors(spec, sizes)
-    critic_widths = (sizes.obs + sizes.action, *spec.hidden, 1)
+    critics = make_critics(spec, sizes)
+    actors = make_actors(spec, sizes, critics)
 
     def init(key: Key) -> AgentState:
         k_actor, k_critic = jax.random.split(key)
         phi = actors.init(k_actor)
-        theta = init_several(k_critic, spec.critics, critic_widths, spec.init, layer_norm=spec.layer_norm)
+        theta = critics.init(k_critic)
         return AgentState(
             updates=jnp.int32(0),
             actor=start(phi, spec.actor_lr, with_target=spec.gaussian is None),
@@ -76,7 +75,7 @@ def build(spec: Spec, sizes: Sizes, make_actors: Callable[[Any, Sizes], Actors] 
 
         if spec.search is None:
             return propose(obs), memory
-        return search(propose, state.critic.params, memory, obs, spec), memory
+        return search(propose, critics, state.critic.params, memory, obs, spec), memory
 
     def exploit(state: AgentState, obs: Array) -> Array:
         return actors.mode(state.actor.params, state.critic.params, obs)
@@ -122,6 +121,7 @@ def build(spec: Spec, sizes: Sizes, make_actors: Callable[[Any, Sizes], Actors] 
         theta, theta_target, _ = state.critic
         phi_next = state.actor.params if state.actor.target is None else state.actor.target
         gradient, metrics = critic_gradient(
+            critics,
             theta,
             theta_target,
             partial(actors.sample, phi_next, theta_target),
@@ -170,7 +170,7 @@ def build(spec: Spec, sizes: Sizes, make_actors: Callable[[Any, Sizes], Actors] 
         exploit,
         update,
         partial(begin_search, spec),
-        beliefs(lambda state: state.critic.params, follow_policy, spec),
+        beliefs(critics, lambda state: state.critic.params, follow_policy, spec),
     )
 
 

@@ -8,14 +8,16 @@ import jax
 import jax.numpy as jnp
 
 from mepg.core import policies
+from mepg.core.critics import Critics
 from mepg.core.masks import draw_masks
-from mepg.core.nets import Mask, Mlp, q_value_and_parts, q_values_and_parts
+from mepg.core.nets import Mask, Mlp
 from mepg.core.posterior import residual_noise
 from mepg.core.spec import Spec
 from mepg.core.types import Array, Batch, Key
 
 
 def critic_gradient(
+    critics: Critics,
     theta: Mlp,
     theta_target: Mlp,
     pi: Callable[[Array, Key], tuple[Array, Array]],
@@ -39,9 +41,7 @@ def critic_gradient(
 
     next_action, log_prob = pi(batch.next_obs, k_action)  # a' ~ pi(s')
     next_action = policies.jitter(spec.smoothing, next_action, k_smoothing)
-    next_q, asked, next_parts = _lowest(
-        *q_values_and_parts(theta_target, batch.next_obs, next_action, m_target, spec.mask_place, spec.precision)
-    )
+    next_q, asked, next_parts = _lowest(*critics.all(theta_target, batch.next_obs, next_action, m_target))
     gamma = spec.discount * batch.alive
     y = batch.reward + gamma * (next_q - alpha * log_prob)  # [B]
     d = gamma[:, None] * next_parts  # [B, H], what each unit adds to y
@@ -50,7 +50,7 @@ def critic_gradient(
 
     def loss(theta: Mlp, m: Mask | None, number: Array) -> tuple[Array, dict[str, Array]]:
         """Of one critic."""
-        q, c = q_value_and_parts(theta, batch.obs, batch.action, m, spec.mask_place, spec.precision)
+        q, c = critics.one(theta, batch.obs, batch.action, m)
         error, metrics = jnp.square(q - y), {"q": q.mean()}
         if spec.dropout is not None and spec.dropout.linear:
             noise = residual_noise(c, d, asked == number, spec.dropout)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import jax
-
-from mepg.core import policies
-from mepg.core.nets import Mask, Mlp, q_values
-from mepg.core.spec import Spec
+from mepg.core.critics import Critics
+from mepg.core.nets import Mask, Mlp
+from mepg.core.policies import Policy
 from mepg.core.types import Array, Key
 
 
 def policy_loss(
+    policy: Policy,
+    critics: Critics,
     phi: Mlp,
     theta: Mlp,
     mask: Mask | None,
     alpha: Array | float,
     obs: Array,
     key: Key,
-    spec: Spec,
     weight: Array | float = 1.0,
 ) -> tuple[Array, Array]:
     """Eq. (6): J(phi) = E[ alpha log pi(a | s; phi) - Q(s, a; theta) ], a ~ pi(. | s; phi).
@@ -25,17 +24,9 @@ def policy_loss(
     With alpha = 0 and a deterministic policy its gradient is Eq. (5). Only DroQ has a mask here. Also
     gives log pi(a | s), [B].
     """
-    action, log_prob = policies.sample(spec, phi, obs, key)
-    q = policy_view(theta, obs, action, mask, spec)
+    action, log_prob = policy.sample(phi, obs, key)
+    q = critics.view(theta, obs, action, mask)
     return (weight * (alpha * log_prob - q)).mean(), log_prob
-
-
-def policy_view(theta: Mlp, obs: Array, action: Array, mask: Mask | None, spec: Spec) -> Array:
-    """Q(s, a; theta) as the policy sees it: the first of N critics, their minimum or their mean. [B]"""
-    if spec.improve_on == "first":
-        theta, mask = jax.tree.map(lambda leaf: leaf[:1], (theta, mask))
-    q = q_values(theta, obs, action, mask, spec.mask_place, spec.precision)  # [N, B]
-    return q.mean(axis=0) if spec.improve_on == "mean" else q.min(axis=0)
 
 
 def temperature_loss(alpha: Array, log_prob: Array, target_entropy: float, weight: Array | float = 1.0) -> Array:

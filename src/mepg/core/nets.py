@@ -1,4 +1,8 @@
-"""The multi-layer perceptron (Eq. 2), with the dropout operator in it (Eq. 3), and the critics' axis."""
+"""Networks: the multi-layer perceptron (Eq. 2) with the dropout operator in it (Eq. 3).
+
+A network is built once, as pure functions of its layers. How it multiplies, what it does with a mask and which
+function lies between its layers are settled then; whoever calls it gives layers, inputs and a mask.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ import jax.numpy as jnp
 from mepg.core.types import Array, Key
 
 Precision = Literal["full", "mixed"]
+Multiply = Callable[[Array, Array], Array]  # a, b -> a b
 Mask = tuple[Array | None, ...]  # the paper's m: an entry for each hidden layer, None where it is left alone
 
 
@@ -33,148 +38,106 @@ class Layer(NamedTuple):
 Mlp = tuple[Layer, ...]
 
 
-def mlp(
-    layers: Mlp,
-    x: Array,
-    mask: Mask | None = None,
-    place: str = "after",
-    f: Callable[[Array], Array] = jax.nn.relu,
-    precision: Precision = "full",
-) -> Array:
-    """Eq. (2): z = w x + b, x = f(z); with a mask, Eq. (3): x~ = m * x.
+class Network(NamedTuple):
+    """A multi-layer perceptron, as pure functions of its layers."""
 
-    The mask carries the factor 1/(1-p), so the bias after it is not scaled (D3). It acts after f, as
-    in Eq. (3), or before normalisation and f, as in DroQ. The output layer is always in full precision.
+    init: Callable[[Key], Mlp]
+    apply: Callable[[Mlp, Array], Array]  # layers, x -> outputs, [B, outputs]
+    apply_masked: Callable[[Mlp, Array, Mask | None], tuple[Array, Array]]  # and the last hidden units, [B, H]
+
+
+def make_network(
+    widths: Sequence[int],
+    init: str,
+    *,
+    f: Callable[[Array], Array] = jax.nn.relu,
+    layer_norm: bool = False,
+    masked: Literal["after", "before"] = "after",
+    precision: Precision = "full",
+) -> Network:
+    """Layers between consecutive `widths`: (S, 256, 256, A) has two hidden layers.
+
+    A mask acts after f, as in Eq. (3), or before normalisation and f, as in DroQ. It carries the factor 1/(1-p), so
+    the bias after it is not scaled (D3). The output layer is always in full precision.
     """
-    return mlp_and_units(layers, x, mask, place, f, precision)[0]
+    multiply = _PRODUCTS[precision]
+
+    def apply_masked(layers: Mlp, x: Array, mask: Mask | None) -> tuple[Array, Array]:
+        """Eq. (2): z = w x + b, x = f(z); with a mask, Eq. (3): x~ = m * x. The units are those before the mask."""
+        *hidden, output = layers
+        units = x
+        for layer, m in zip(hidden, mask or (None,) * len(hidden), strict=True):
+            z = affine(multiply, layer.w, layer.b, x)
+            if m is not None and masked == "before":
+                z = m * z
+            if layer.norm is not None:
+                z = _normalise(z) * layer.norm.scale + layer.norm.shift
+            x = units = f(z)
+            if m is not None and masked == "after":
+                x = m * units
+        return affine(jnp.matmul, output.w, output.b, x), units
+
+    return Network(
+        init=partial(_init_layers, widths, _INITIALISERS[init], layer_norm),
+        apply=lambda layers, x: apply_masked(layers, x, None)[0],
+        apply_masked=apply_masked,
+    )
 
 
-def mlp_and_units(
-    layers: Mlp,
-    x: Array,
-    mask: Mask | None = None,
-    place: str = "after",
-    f: Callable[[Array], Array] = jax.nn.relu,
-    precision: Precision = "full",
-) -> tuple[Array, Array]:
-    """The same, and the units of the last hidden layer as they are before a mask acts on them after f. [B, H]"""
-    *hidden, output = layers
-    units = x
-    for layer, m in zip(hidden, mask or (None,) * len(hidden), strict=True):
-        z = affine(precision, layer.w, layer.b, x)
-        if m is not None and place == "before":
-            z = m * z
-        if layer.norm is not None:
-            z = _normalise(z) * layer.norm.scale + layer.norm.shift
-        x = units = f(z)
-        if m is not None and place == "after":
-            x = m * units
-    return affine("full", output.w, output.b, x), units
+def init_several(network: Network, count: int, key: Key) -> Mlp:
+    """The same network `count` times, each with weights of its own, along axis 0."""
+    return jax.vmap(network.init)(jax.random.split(key, count))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def affine(precision: Precision, w: Array, b: Array, x: Array) -> Array:
+def affine(multiply: Multiply, w: Array, b: Array, x: Array) -> Array:
     """z = w x + b, [B, outputs]."""
-    return multiply(precision, x, w) + b
+    return multiply(x, w) + b
 
 
-def _affine_forward(precision: Precision, w: Array, b: Array, x: Array) -> tuple[Array, tuple[Array, Array]]:
-    return affine(precision, w, b, x), (w, x)
+def _affine_forward(multiply: Multiply, w: Array, b: Array, x: Array) -> tuple[Array, tuple[Array, Array]]:
+    return affine(multiply, w, b, x), (w, x)
 
 
-def _affine_backward(precision: Precision, kept: tuple[Array, Array], dz: Array) -> tuple[Array, Array, Array]:
+def _affine_backward(multiply: Multiply, kept: tuple[Array, Array], dz: Array) -> tuple[Array, Array, Array]:
     """dw = x' dz, db = sum dz, dx = dz w'."""
     w, x = kept
     # A single output's dz is a column, for which the compiler has no good program on the right side.
-    dw = multiply(precision, dz.T, x).T if dz.shape[-1] == 1 else multiply(precision, x.T, dz)
-    return dw, dz.sum(axis=0), multiply(precision, dz, w.T)
+    dw = multiply(dz.T, x).T if dz.shape[-1] == 1 else multiply(x.T, dz)
+    return dw, dz.sum(axis=0), multiply(dz, w.T)
 
 
 affine.defvjp(_affine_forward, _affine_backward)
 
 
-def multiply(precision: Precision, a: Array, b: Array) -> Array:
-    """a b; in mixed precision of inputs rounded to bfloat16, added up in float32.
+def multiply_rounded(a: Array, b: Array) -> Array:
+    """a b of inputs rounded to bfloat16, added up in float32.
 
     A product of two bfloat16 numbers is exact in float32, so rounding the inputs and multiplying as usual computes
     it on every processor. XLA's own bfloat16 products are not used: where the processor has an instruction for
     them, XLA refuses some shapes, and the others were only a tenth faster.
     """
-    if precision == "full":
-        return a @ b
-    return _rounded(a) @ _rounded(b)
+    # bfloat16 has 8 bits of exponent and 7 of fraction.
+    a, b = (jax.lax.reduce_precision(each, exponent_bits=8, mantissa_bits=7) for each in (a, b))
+    return a @ b
 
 
-def _rounded(a: Array) -> Array:
-    """To the nearest bfloat16 number, as a float32: 8 bits of exponent and 7 of fraction."""
-    return jax.lax.reduce_precision(a, 8, 7)
-
-
-def q_value_and_parts(
-    theta: Mlp,
-    obs: Array,
-    action: Array,
-    mask: Mask | None = None,
-    place: str = "after",
-    precision: Precision = "full",
-) -> tuple[Array, Array]:
-    """D_m Q(s, a; theta) of one critic, [B], without a mask of the complete network; and c_j = w_j x_j, [B, H].
-
-    c_j is what unit j of the last hidden layer adds to the complete network's Q.
-    """
-    x = jnp.concatenate([obs, action], axis=-1)
-    q, units = mlp_and_units(theta, x, mask, place, precision=precision)
-    return q.squeeze(-1), units * theta[-1].w[:, 0]
-
-
-def q_values(
-    theta: Mlp,
-    obs: Array,
-    action: Array,
-    mask: Mask | None = None,
-    place: str = "after",
-    precision: Precision = "full",
-) -> Array:
-    """Q of every critic, [N, B]."""
-    return q_values_and_parts(theta, obs, action, mask, place, precision)[0]
-
-
-def q_values_and_parts(
-    theta: Mlp,
-    obs: Array,
-    action: Array,
-    mask: Mask | None = None,
-    place: str = "after",
-    precision: Precision = "full",
-) -> tuple[Array, Array]:
-    """Q of every critic, [N, B], and what each of its units adds to it, [N, B, H]."""
-
-    def q(theta: Mlp, mask: Mask | None) -> tuple[Array, Array]:
-        return q_value_and_parts(theta, obs, action, mask, place, precision)
-
-    if len(theta[0].b) == 1:  # without an axis of one, which would cost some copies
-        alone, parts = q(*jax.tree.map(lambda leaf: leaf[0], (theta, mask)))
-        return alone[None], parts[None]
-    return jax.vmap(q)(theta, mask)
+_PRODUCTS: dict[str, Multiply] = {"full": jnp.matmul, "mixed": multiply_rounded}
 
 
 def _normalise(z: Array) -> Array:
     return (z - z.mean(axis=-1, keepdims=True)) * jax.lax.rsqrt(z.var(axis=-1, keepdims=True) + 1e-5)
 
 
-def init_mlp(key: Key, widths: Sequence[int], scheme: str, *, layer_norm: bool = False) -> Mlp:
-    """Layers between consecutive `widths`: (S, 256, 256, A) has two hidden layers."""
-    init_layer = _INITIALISERS[scheme]
+InitLayer = Callable[[Key, int, int], Layer]  # key, inputs, outputs
+
+
+def _init_layers(widths: Sequence[int], init_layer: InitLayer, layer_norm: bool, key: Key) -> Mlp:
     keys = jax.random.split(key, len(widths) - 1)
     *hidden, output = map(init_layer, keys, widths[:-1], widths[1:])
     if layer_norm:
         hidden = [layer._replace(norm=Norm(jnp.ones_like(layer.b), jnp.zeros_like(layer.b))) for layer in hidden]
     return (*hidden, output)
-
-
-def init_several(key: Key, count: int, widths: Sequence[int], scheme: str, *, layer_norm: bool = False) -> Mlp:
-    """The same network `count` times, each with weights of its own, along axis 0."""
-    return jax.vmap(lambda k: init_mlp(k, widths, scheme, layer_norm=layer_norm))(jax.random.split(key, count))
 
 
 def _uniform(key: Key, inputs: int, outputs: int) -> Layer:
@@ -190,4 +153,4 @@ def _orthogonal(key: Key, inputs: int, outputs: int) -> Layer:
     return Layer(w=jax.nn.initializers.orthogonal()(key, (inputs, outputs)), b=jnp.zeros(outputs))
 
 
-_INITIALISERS: dict[str, Callable[[Key, int, int], Layer]] = {"uniform": _uniform, "orthogonal": _orthogonal}
+_INITIALISERS: dict[str, InitLayer] = {"uniform": _uniform, "orthogonal": _orthogonal}

@@ -5,12 +5,48 @@ Actions live in [-1, 1] here; `run.envs` scales them to the environment's own bo
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
-from mepg.core.nets import Mlp, mlp
+from mepg.core.nets import Mlp, make_network
 from mepg.core.spec import Gaussian, Noise, Spec
 from mepg.core.types import Array, Key, Sizes
+
+
+class Policy(NamedTuple):
+    """pi(a | s; phi), as pure functions of phi."""
+
+    init: Callable[[Key], Mlp]  # -> phi
+    sample: Callable[[Mlp, Array, Key], tuple[Array, Array]]  # phi, s -> a ~ pi(. | s), log pi(a | s): [B, A], [B]
+    mode: Callable[[Mlp, Array], Array]  # phi, s -> the action without chance, [B, A]
+
+
+def make_policy(spec: Spec, sizes: Sizes) -> Policy:
+    """The policy that a spec describes."""
+    network = make_network((sizes.obs, *spec.hidden, head_width(spec, sizes)), spec.init, precision=spec.precision)
+    if spec.gaussian is None:
+
+        def mode(phi: Mlp, obs: Array) -> Array:
+            return jnp.tanh(network.apply(phi, obs))
+
+        def sample(phi: Mlp, obs: Array, _: Key) -> tuple[Array, Array]:
+            action = mode(phi, obs)
+            return action, jnp.zeros(action.shape[:-1])
+
+        return Policy(network.init, sample, mode)
+    gaussian = spec.gaussian
+
+    def gaussian_mode(phi: Mlp, obs: Array) -> Array:
+        mean, _ = jnp.split(network.apply(phi, obs), 2, axis=-1)
+        return jnp.tanh(mean)
+
+    def gaussian_sample(phi: Mlp, obs: Array, key: Key) -> tuple[Array, Array]:
+        return squash(*_gaussian_head(gaussian, network.apply(phi, obs)), key)
+
+    return Policy(network.init, gaussian_sample, gaussian_mode)
 
 
 def head_width(spec: Spec, sizes: Sizes) -> int:
@@ -18,26 +54,14 @@ def head_width(spec: Spec, sizes: Sizes) -> int:
     return sizes.action if spec.gaussian is None else 2 * sizes.action
 
 
-def sample(spec: Spec, phi: Mlp, obs: Array, key: Key) -> tuple[Array, Array]:
-    """a ~ pi(. | s; phi) and log pi(a | s): [B, A], [B]."""
-    if spec.gaussian is None:
-        action = mode(spec, phi, obs)
-        return action, jnp.zeros(action.shape[:-1])
-    mean, log_std = _gaussian_head(spec.gaussian, mlp(phi, obs, precision=spec.precision))
+def squash(mean: Array, log_std: Array, key: Key) -> tuple[Array, Array]:
+    """a = tanh(u), u ~ N(mean, std^2), and log pi(a) = sum log N(u) - log(1 - tanh(u)^2): [B, A], [B]."""
     noise = jax.random.normal(key, mean.shape)
     raw = mean + jnp.exp(log_std) * noise
     log_normal = -0.5 * noise**2 - log_std - 0.5 * jnp.log(2 * jnp.pi)
     # log(1 - tanh(u)^2), in the form that neither overflows nor needs a small constant
     log_slope = 2 * (jnp.log(2.0) - raw - jax.nn.softplus(-2 * raw))
     return jnp.tanh(raw), (log_normal - log_slope).sum(axis=-1)
-
-
-def mode(spec: Spec, phi: Mlp, obs: Array) -> Array:
-    """The action without chance: pi(s; phi), or tanh of the Gaussian's mean. [B, A]"""
-    outputs = mlp(phi, obs, precision=spec.precision)
-    if spec.gaussian is not None:
-        outputs, _ = jnp.split(outputs, 2, axis=-1)
-    return jnp.tanh(outputs)
 
 
 def jitter(noise: Noise | None, action: Array, key: Key) -> Array:

@@ -13,31 +13,32 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from mepg.core.critics import Critics
 from mepg.core.masks import draw_rows, mask_variance
-from mepg.core.nets import Mask, Mlp, q_values, q_values_and_parts
+from mepg.core.nets import Mask, Mlp
 from mepg.core.spec import Dropout, Spec
 from mepg.core.types import Array, Beliefs, Key, Posterior
 
 SAMPLES = 500  # sub-networks where there is no closed form: 3% of error in a standard deviation
 
 
-def posterior(theta: Mlp, obs: Array, action: Array, spec: Spec) -> Posterior:
+def posterior(critics: Critics, theta: Mlp, obs: Array, action: Array, spec: Spec) -> Posterior:
     """Q of a critic chosen by lot, under a mask chosen by lot.
 
     Where there are no masks that leaves the critics' own spread. Where several layers are masked, or what
     comes after the mask is not linear, the same `SAMPLES` sub-networks stand for all of them.
     """
     if spec.dropout is None:
-        q = q_values(theta, obs, action, precision=spec.precision)  # [N, B]
+        q = critics.q(theta, obs, action)  # [N, B]
         return Posterior(q, jnp.zeros((*q.shape, 0)))
     if spec.dropout.linear:
-        q, parts = q_values_and_parts(theta, obs, action, precision=spec.precision)
+        q, parts = critics.all(theta, obs, action, None)
         return Posterior(q, mask_variance(spec.dropout) ** 0.5 * parts)
     masks = draw_rows(spec, len(theta[0].b), SAMPLES, jax.random.key(0))
 
     def q_under(number: Array) -> Array:
         mask = jax.tree.map(lambda rows: rows[:, number, None], masks)
-        return q_values(theta, obs, action, mask, spec.mask_place, spec.precision)
+        return critics.q(theta, obs, action, mask)
 
     q = jax.lax.map(q_under, jnp.arange(SAMPLES))  # [samples, N, B]
     mean = q.mean(axis=0)
@@ -58,10 +59,10 @@ def draw_subnetwork(spec: Spec, critics: int, key: Key) -> Subnetwork:
     return Subnetwork(jax.random.randint(k_critic, (), 0, critics), mask)
 
 
-def q_of_subnetwork(theta: Mlp, one: Subnetwork, obs: Array, action: Array, spec: Spec) -> Array:
+def q_of_subnetwork(critics: Critics, theta: Mlp, one: Subnetwork, obs: Array, action: Array) -> Array:
     """Q_m(s, a): the same m for all inputs. [B]"""
     critic = jax.tree.map(lambda leaf: leaf[one.critic][None], theta)
-    return q_values(critic, obs, action, one.mask, spec.mask_place, spec.precision)[0]
+    return critics.q(critic, obs, action, one.mask)[0]
 
 
 def mean(belief: Posterior) -> Array:
@@ -82,16 +83,19 @@ def covariance(belief: Posterior) -> Array:
 
 
 def beliefs(
-    theta: Callable[[Any], Mlp], follow: Callable[[Any, Array, Key, Key], tuple[Array, Array]], spec: Spec
+    critics: Critics,
+    theta: Callable[[Any], Mlp],
+    follow: Callable[[Any, Array, Key, Key], tuple[Array, Array]],
+    spec: Spec,
 ) -> Beliefs:
     """Those of an agent that keeps its critics at `theta(state)`, on axis 0."""
 
     def subnetwork(state: Any, obs: Array, action: Array, key: Key) -> Array:
-        critics = theta(state)
-        return q_of_subnetwork(critics, draw_subnetwork(spec, len(critics[0].b), key), obs, action, spec)
+        of_all = theta(state)
+        return q_of_subnetwork(critics, of_all, draw_subnetwork(spec, len(of_all[0].b), key), obs, action)
 
     return Beliefs(
-        posterior=lambda state, obs, action: posterior(theta(state), obs, action, spec),
+        posterior=lambda state, obs, action: posterior(critics, theta(state), obs, action, spec),
         subnetwork=subnetwork,
         follow=follow,
         closed_form=spec.dropout is None or spec.dropout.linear,

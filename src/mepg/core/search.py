@@ -7,6 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from mepg.core.critics import Critics
 from mepg.core.nets import Mlp
 from mepg.core.policies import follow_best
 from mepg.core.posterior import draw_subnetwork, mean, posterior, q_of_subnetwork, variance
@@ -20,7 +21,9 @@ def begin_search(spec: Spec, key: Key) -> Any:
     return draw_subnetwork(spec, spec.critics, key) if thompson else ()
 
 
-def search(propose: Callable[[Array], Array], theta: Mlp, memory: Any, obs: Array, spec: Spec) -> Array:
+def search(
+    propose: Callable[[Array], Array], critics: Critics, theta: Mlp, memory: Any, obs: Array, spec: Spec
+) -> Array:
     """argmax_a E[Q(s, a)] + kappa Std[Q(s, a)], or argmax_a Q_m(s, a) for the episode's m, a among K proposals.
 
     [B, A]
@@ -29,8 +32,8 @@ def search(propose: Callable[[Array], Array], theta: Mlp, memory: Any, obs: Arra
     rows = jnp.tile(obs, (spec.search.proposals, 1))  # [K B, S]
     proposals = propose(rows)
     if spec.search.how == "ucb":
-        belief = posterior(theta, rows, proposals, spec)
+        belief = posterior(critics, theta, rows, proposals, spec)
         value = mean(belief) + spec.search.kappa * jnp.sqrt(variance(belief))
     else:
-        value = q_of_subnetwork(theta, memory, rows, proposals, spec)
+        value = q_of_subnetwork(critics, theta, memory, rows, proposals)
     return follow_best(proposals.reshape(-1, len(obs), proposals.shape[-1]), value.reshape(-1, len(obs)))

@@ -1,0 +1,154 @@
+"""Golden traces: where 200 updates on fixed data lead, for every algorithm.
+
+Changing one needs `[numerics]` in CHANGELOG.md; `python -m tests.core.test_golden` writes them anew.
+"""
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from mepg.algos import algorithms
+from mepg.core import policies
+from mepg.core.spec import Dropout
+from tests.conftest import SIZES, jit_quickly, make_batch
+from tests.core.test_agent import ALL, small, trainables
+
+GOLDEN = Path(__file__).parent.parent / "data" / "golden.json"
+UPDATES = 200
+NUDGE = 1e-7  # about the last bit of a float32
+NUDGED = 12  # trajectories that drift is measured by
+MARGIN = 3
+
+
+@cache
+def batches():
+    made = [make_batch(seed=i % 10) for i in range(UPDATES)]
+    return jax.tree.map(lambda *rows: np.stack(rows), *made)
+
+
+def trajectory(name, spec):
+    """The state after all updates, from a seed; with a size above 0 each number is nudged before each update."""
+    agent = algorithms()[name].build(spec, SIZES)
+    keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(8), i))(np.arange(UPDATES))
+
+    def nudge(state, size, key):
+        leaves, tree = jax.tree.flatten(state)
+        keys = jax.random.split(key, len(leaves))
+        moved = [
+            leaf * (1 + size * jax.random.normal(k, leaf.shape)) if leaf.dtype == np.float32 else leaf
+            for leaf, k in zip(leaves, keys, strict=True)
+        ]
+        return jax.tree.unflatten(tree, moved)
+
+    def step(state, given):
+        batch, key, (size, k_nudge) = given
+        return agent.update(nudge(state, size, k_nudge), batch, key)[0], None
+
+    def follow(size, seed):
+        state = agent.init(jax.random.key(7))
+        nudges = (np.full(UPDATES, 1, np.float32) * size, jax.random.split(jax.random.key(seed), UPDATES))
+        return jax.lax.scan(step, state, (batches(), keys, nudges))[0]
+
+    return jit_quickly(follow)
+
+
+def summary(state):
+    """Each network's norm and its projection on a fixed direction."""
+    rng = np.random.default_rng(0)
+    networks = {f"{path}.params": trainable.params for path, trainable in trainables(state)}
+    networks |= {f"{path}.target": t.target for path, t in trainables(state) if t.target is not None}
+    numbers = {}
+    for part, params in networks.items():
+        vector = np.concatenate([np.ravel(leaf).astype(np.float64) for leaf in jax.tree.leaves(params)])
+        numbers[part] = np.array([np.linalg.norm(vector), vector @ rng.standard_normal(len(vector))])
+    return numbers
+
+
+def trace(name, spec=None):
+    return summary(trajectory(name, spec or small(name))(0.0, 0))
+
+
+def drift(name):
+    """How far the program itself gets away from its trace when every number it keeps is nudged at every update."""
+    follow = trajectory(name, small(name))
+    here = summary(follow(0.0, 0))
+    nudged = [summary(follow(NUDGE, seed)) for seed in range(NUDGED)]
+    return {part: np.max([abs(other[part] - here[part]) for other in nudged], axis=0) for part in here}
+
+
+def departures(name, found):
+    """The parts that are further from the golden trace than rounding takes them, with their distances.
+
+    A nudge is what another processor's rounding amounts to. Adam makes more of it where a gradient is near 0: there
+    a weight takes a whole step one way or the other, which few of the nudged trajectories may show. So one such step
+    of a single weight is allowed for on top.
+    """
+    golden = json.loads(GOLDEN.read_text())[name]
+    assert golden.keys() == found.keys()
+    step = 3e-4  # Adam's: Table 5
+    far = {}
+    for part, (norm, projection) in found.items():
+        known = golden[part]
+        apart = np.abs([norm - known["norm"], projection - known["projection"]])
+        if np.any(apart > MARGIN * np.array(known["drift"]) + [step / norm, step]):
+            far[part] = apart.tolist()
+    return far
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_golden_trace(name):
+    assert departures(name, trace(name)) == {}
+
+
+def other_masks(spec):
+    return {"dropout": None} if spec.dropout else {"dropout": Dropout()}
+
+
+CHANGES = {
+    "discount": lambda spec: {"discount": spec.discount - 0.05},
+    "mask": other_masks,
+    "interval": lambda spec: {"target_every": spec.target_every + 1},
+    "rate": lambda spec: {"target_rate": 1.1 * spec.target_rate},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("name", ["me-ddpg", "me-sac", "me-sac-r", "redq", "sunrise"])
+def test_a_changed_formula_is_noticed(name, change):
+    spec = small(name)
+    assert departures(name, trace(name, replace(spec, **CHANGES[change](spec))))
+
+
+def test_two_masks_in_place_of_one_are_noticed():
+    spec = small("me-sac")
+    assert departures("me-sac", trace("me-sac", replace(spec, dropout=replace(spec.dropout, masks="independent"))))
+
+
+@pytest.mark.parametrize("name", ["sac", "me-sac-r", "droq"])
+def test_a_changed_sign_is_noticed(name, monkeypatch):
+    """Of the entropy, in Eq. (6), (7) and (8)."""
+    squash = policies.squash
+
+    def wrong(*arguments):
+        action, log_prob = squash(*arguments)
+        return action, -log_prob
+
+    monkeypatch.setattr(policies, "squash", wrong)
+    assert departures(name, trace(name))
+
+
+def written(name):
+    apart = drift(name)
+    return {
+        part: {"norm": norm, "projection": projection, "drift": apart[part].tolist()}
+        for part, (norm, projection) in trace(name).items()
+    }
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(json.dumps({name: written(name) for name in ALL}, indent=1) + "\n")
