@@ -55,7 +55,7 @@ def assert_exports(agent, state):
     program = trace(agent.exploit, state, SIZES.obs)
     expected = np.asarray(jit_quickly(agent.exploit)(state, obs))
     np.testing.assert_allclose(run(program.operations, program.constants, obs)["action"], expected, atol=1e-5)
-    session = open_session(to_onnx(program, SIZES, {}))
+    session = open_session(to_onnx(program, SIZES.obs, {}))
     for batch in (obs, obs[:1], obs[:7]):
         (action,) = session.run(["action"], {"obs": batch})
         np.testing.assert_allclose(action, expected[: len(batch)], atol=1e-5)

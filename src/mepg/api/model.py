@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import threading
 import time
@@ -301,8 +302,7 @@ class Model:
         else:
             self._predictions += 1
             actions = self._program.sample(self._stand().leaves, obs, self._predictions)
-        actions = self._spaces.scale(actions)
-        return (actions[0] if alone else actions), state
+        return self._spaces.scale(actions[0] if alone else actions), state
 
     # What the critics believe
 
@@ -362,8 +362,8 @@ class Model:
     def _check_action(self, action: npt.ArrayLike) -> tuple[npt.NDArray[np.float32], bool]:
         """[B, A] in [-1, 1], and whether it was a single one."""
         spaces = self._need_spaces()
-        actions, alone = _check_rows(action, "action", spaces.sizes.action)
-        low, high = (np.array(spaces.bounds[name]) for name in ("low", "high"))
+        actions, alone = _check_rows(action, "action", spaces.action_shape)
+        low, high = spaces.low.astype(float), spaces.high.astype(float)
         outside = (actions < low - 1e-4 * (high - low)) | (actions > high + 1e-4 * (high - low))
         if outside.any():
             row, index = (int(i) for i in np.argwhere(outside)[0])
@@ -371,11 +371,11 @@ class Model:
                 f"the action holds {actions[row, index]} at index {index if alone else (row, index)}, "
                 f"which is not in [{low[index]:g}, {high[index]:g}]"
             )
-        return spaces.unscale(actions), alone
+        return spaces.unscale(actions.reshape(-1, *spaces.action_shape)), alone
 
     def _check_observation(self, observation: npt.ArrayLike) -> tuple[npt.NDArray[np.float32], bool]:
         """[B, S], and whether it was a single one."""
-        return _check_rows(observation, "observation", self._need_spaces().sizes.obs)
+        return _check_rows(observation, "observation", (self._need_spaces().sizes.obs,))
 
     # The environment
 
@@ -577,18 +577,21 @@ def _require_same_spaces(model: Spaces, env: Spaces) -> None:
         raise UsageError(f"the model was trained on {model.id} with {difference}")
 
 
-def _check_rows(given: npt.ArrayLike, what: str, size: int) -> tuple[npt.NDArray[np.float32], bool]:
-    """Finite numbers, [B, size], and whether it was a single row."""
+def _check_rows(given: npt.ArrayLike, what: str, shape: tuple[int, ...]) -> tuple[npt.NDArray[np.float32], bool]:
+    """Finite numbers, a row for each that has this shape, and whether it was a single one."""
     try:
         rows = np.asarray(given, np.float32)
     except (TypeError, ValueError):
-        raise UsageError(f"an {what} is {size} numbers, not a {type(given).__name__}") from None
-    if rows.ndim not in (1, 2) or rows.shape[-1] != size:
-        raise UsageError(f"an {what} has shape ({size},), or (n, {size}) for several, not {rows.shape}")
+        raise UsageError(f"an {what} is {math.prod(shape)} numbers, not a {type(given).__name__}") from None
+    alone = rows.ndim == len(shape)
+    if rows.shape[not alone :] != shape:
+        several = f"({', '.join(map(str, ('n', *shape)))})" if shape else "(n,)"
+        raise UsageError(f"an {what} has shape {shape}, or {several} for several, not {rows.shape}")
     if not np.isfinite(rows).all():
         place = tuple(int(i) for i in np.argwhere(~np.isfinite(rows))[0])
-        raise UsageError(f"the {what} holds {rows[place]} at index {place if len(place) > 1 else place[0]}")
-    return np.atleast_2d(rows), rows.ndim == 1
+        where = f" at index {place if len(place) > 1 else place[0]}" if place else ""
+        raise UsageError(f"the {what} holds {rows[place]}{where}")
+    return rows.reshape(-1, math.prod(shape)), alone
 
 
 @contextlib.contextmanager
