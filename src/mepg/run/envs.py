@@ -191,12 +191,21 @@ class Env:
                 # PyBullet's first reset differs from all later ones: burn it. And a space that lies is found out.
                 self.reset(0)
 
-    def reset(self, seed: int) -> Vector:
+    @property
+    def original(self) -> gymnasium.Env[Any, Any]:
+        """As Gymnasium knows it."""
+        return self._env
+
+    def reset(self, seed: int | None) -> Vector:
         obs, _ = self._call("reset", 2, seed=seed)
         return self.spaces.obs(obs)
 
     def step(self, action: Vector) -> Outcome:
-        obs, reward, terminated, truncated, info = self._call("step", 5, self.spaces.scale(action))
+        return self.take(self.spaces.scale(action))
+
+    def take(self, action: Any) -> Outcome:
+        """An action within its own bounds, which becomes its own."""
+        obs, reward, terminated, truncated, info = self._call("step", 5, action)
         terminated, truncated = self.spaces.flag(terminated, "terminated"), self.spaces.flag(truncated, "truncated")
         if not isinstance(info, Mapping):
             raise RunFailure(f"{self.id} returned {_kind_of(info)} as info, not a dict")
