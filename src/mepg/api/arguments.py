@@ -219,17 +219,24 @@ _NOT_HERE: dict[str, tuple[tuple[Any, ...], str]] = {
     "value_clip": ((), "values are not clipped"),
 }
 
-# Attributes of a model that are Stable-Baselines3's and not ours: what to use instead.
+
+def instead_of(attribute: str) -> str | None:
+    """What to use for an attribute of a model that Stable-Baselines3 has and this package has not."""
+    if attribute in _SETTINGS or attribute in _NOT_HERE:
+        return "it is an argument, and model.spec says what it came to"
+    return INSTEAD.get(attribute)
+
+
 INSTEAD = {
     "policy": "the networks are arrays, not modules: get_parameters() gives them, predict() asks them",
     "actor": 'its arrays are get_parameters()["actor"]',
     "critic": 'its arrays are get_parameters()["critic"], what it believes is q_posterior()',
     "critic_target": 'its arrays are in get_parameters()["critic"]',
     "actor_target": 'its arrays are in get_parameters()["actor"]',
-    "policy_kwargs": "what they say is in model.spec",
+    "policy_class": 'there is only "MlpPolicy"; model.spec says what it is like',
     "lr_schedule": "learning rates are constant: model.learning_rate",
-    "ent_coef": "model.spec.temperature says how it begins; train/alpha in the log, what it is",
-    "action_noise": "it is model.spec.exploration",
+    "log_ent_coef": 'it is get_parameters()["temperature"]["params"]',
+    "ent_coef_optimizer": 'its arrays are in get_parameters()["temperature"]',
     "set_random_seed": "everything follows from the seed that a model is made with: give seed=",
     "train": "updates belong to steps: learn() does both; load_replay_buffer() gives them more to learn from",
     "collect_rollouts": "updates belong to steps: learn() does both",

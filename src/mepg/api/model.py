@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mepg import algos
-from mepg.api.arguments import INSTEAD, spec_from, whole
+from mepg.api.arguments import instead_of, spec_from, whole
 from mepg.api.callbacks import Callbacks
 from mepg.api.files import FORMAT, Location, name_of, read_model, read_rows, to_archive, write, write_rows
 from mepg.api.logger import Logger
@@ -656,8 +656,8 @@ class Model:
     # What is missing
 
     def __getattr__(self, name: str) -> Any:
-        instead = f": {INSTEAD[name]}" if name in INSTEAD else ""
-        raise AttributeError(f"{type(self).__name__} has no {name!r}{instead}")
+        instead = instead_of(name)
+        raise AttributeError(f"{type(self).__name__} has no {name!r}" + (f": {instead}" if instead else ""))
 
     def _need_loop(self) -> Loop:
         if not isinstance(self._standing, Loop):
