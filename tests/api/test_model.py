@@ -304,7 +304,7 @@ def test_bad_observations(trained, obs, says):
         ({"env": 7}, "a int is no environment: give an id"),
         ({"threads": 2}, "this process computes with 1"),
         ({"use_sde": True}, "use_sde=True is not supported"),
-        ({"n_envs": 0}, "envs must be in"),
+        ({"n_envs": 0}, "n_envs must be a whole number, at least 1"),
     ],
 )
 def test_bad_arguments(trained, arguments, says):

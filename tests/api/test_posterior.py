@@ -76,7 +76,7 @@ def test_what_is_no_observation_or_action_is_refused(model):
             with pytest.raises(mepg.UsageError) as error:
                 ask(*bad)
             assert says in str(error.value)
-    with pytest.raises(mepg.UsageError, match="n must be in"):
+    with pytest.raises(mepg.UsageError, match="n must be a whole number, at least 1"):
         model.q_samples(obs, action, 0)
     with pytest.raises(mepg.UsageError, match="has no environment yet"):
         mepg.ME_SAC("MlpPolicy").q_posterior(obs, action)

@@ -74,8 +74,8 @@ def test_eval_and_checkpoint_callbacks(sb3, tmp_path):
     assert {path.name for path in (tmp_path / "steps").iterdir()} == {
         "rl_model_100_steps.zip",
         "rl_model_200_steps.zip",
-        "rl_model_replay_buffer_100_steps.safetensors",
-        "rl_model_replay_buffer_200_steps.safetensors",
+        "rl_model_replay_buffer_100_steps.npz",
+        "rl_model_replay_buffer_200_steps.npz",
     }
     best = mepg.ME_SAC.load(tmp_path / "best" / "best_model", env=pendulum())
     obs = np.array([1.0, 0.0, 0.2])
@@ -143,6 +143,93 @@ def test_its_action_noise(sb3):
         mepg.TD3(
             "MlpPolicy", "Pendulum-v1", action_noise=OrnsteinUhlenbeckActionNoise(np.zeros(1), np.ones(1)), **SMALL
         )
+
+
+def test_get_env_is_one_of_its_vec_envs(sb3):
+    import gymnasium
+    from stable_baselines3.common.evaluation import evaluate_policy
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
+
+    for env, arguments in ("Pendulum-v1", {"n_envs": 2}), (pendulum(), {}), (gymnasium.make("Pendulum-v1"), {}):
+        model = make(env, **arguments).learn(100)
+        vec_env = model.get_env()
+        assert isinstance(vec_env, VecEnv)
+        obs = vec_env.reset()
+        obs, *_ = vec_env.step(model.predict(obs)[0])
+        assert obs.shape == (model.n_envs, 3)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Evaluation environment is not wrapped with a ``Monitor``")
+            _, lengths = evaluate_policy(model, vec_env, n_eval_episodes=2, return_episode_rewards=True)
+        assert lengths == [200, 200]
+        wrapped = VecNormalize(vec_env)
+        wrapped.reset()
+        assert len(wrapped.step(model.predict(obs)[0])) == 4
+        assert wrapped.num_envs == model.n_envs
+        assert wrapped.get_attr("render_mode") == [None] * model.n_envs
+        model.learn(100)
+        model.set_env(VecNormalize(DummyVecEnv([pendulum])))
+        model.learn(50)
+    assert make(pendulum()).get_env().env_is_wrapped(sb3.common.monitor.Monitor) == [True]
+
+
+def test_the_warning_free_way_with_a_monitor(sb3):
+    from stable_baselines3.common.evaluation import evaluate_policy
+
+    model = make(pendulum()).learn(100)
+    mean, _ = evaluate_policy(model, model.get_env(), n_eval_episodes=1)
+    assert -2_500 < mean < -10
+    model.learn(50)
+
+
+def test_a_callback_that_changes_its_training_environment(sb3):
+    from stable_baselines3.common.callbacks import BaseCallback, StopTrainingOnMaxEpisodes
+
+    class Curriculum(BaseCallback):
+        def _on_step(self):
+            self.training_env.set_attr("g", 5.0)
+            return True
+
+    model = make()
+    model.learn(1_000, callback=[Curriculum(), StopTrainingOnMaxEpisodes(max_episodes=2)])
+    assert model.num_timesteps == 400
+    assert model.get_env().get_attr("g") == [5.0]
+    assert {episode["l"] for episode in model.ep_info_buffer} == {200}
+
+
+def test_the_same_calls_on_both(sb3, tmp_path):
+    """What both have, called the same way, gives things of the same kind."""
+    import copy
+    import io
+
+    from mepg.api.arguments import instead_of
+
+    theirs = sb3.SAC("MlpPolicy", "Pendulum-v1", learning_starts=50, policy_kwargs={"net_arch": [16, 16]}, seed=0)
+    for model in make(), theirs:
+        model.learn(100)
+        obs = model.get_env().reset()
+        action, _ = model.predict(obs)
+        assert action.shape == (1, 1)
+        action *= 2
+        model.set_parameters(model.get_parameters())
+        model.set_parameters(copy.deepcopy(model.get_parameters()), exact_match=False)
+        model.save(file := io.BytesIO())
+        file.seek(0)
+        again = type(model).load(file, env="Pendulum-v1" if isinstance(model, mepg.Model) else model.get_env())
+        np.testing.assert_array_equal(
+            again.predict(obs, deterministic=True)[0], model.predict(obs, deterministic=True)[0]
+        )
+        model.save_replay_buffer(memory := io.BytesIO())
+        memory.seek(0)
+        model.load_replay_buffer(memory)
+        copied = copy.deepcopy(model)
+        np.testing.assert_array_equal(
+            copied.predict(obs, deterministic=True)[0], model.predict(obs, deterministic=True)[0]
+        )
+        copied.learn(50)
+    internal = ("batch_norm_stats", "policy_aliases", "start_time")
+    public = {name for name in dir(theirs) if not name.startswith("_") and not name.startswith(internal)}
+    unknown = {name for name in public if not hasattr(make(), name) and instead_of(name) is None}
+    assert not unknown, "neither here, nor said what to use instead"
 
 
 ZOO = """

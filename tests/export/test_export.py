@@ -55,7 +55,7 @@ def assert_exports(agent, state):
     program = trace(agent.exploit, state, SIZES.obs)
     expected = np.asarray(jit_quickly(agent.exploit)(state, obs))
     np.testing.assert_allclose(run(program.operations, program.constants, obs)["action"], expected, atol=1e-5)
-    session = open_session(to_onnx(program, SIZES, {}))
+    session = open_session(to_onnx(program, SIZES.obs, {}))
     for batch in (obs, obs[:1], obs[:7]):
         (action,) = session.run(["action"], {"obs": batch})
         np.testing.assert_allclose(action, expected[: len(batch)], atol=1e-5)
@@ -121,6 +121,22 @@ def test_the_numpy_file_cannot_run_code(tmp_path):
 @pytest.fixture(autouse=True)
 def in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (1, 2), (2, 1)])
+def test_actions_have_the_environments_own_shape_and_can_be_written_on(shape):
+    state = np.random.default_rng(0).standard_normal((SIZES.obs, max(1, np.prod(shape, dtype=int)))).astype(np.float32)
+    program = trace(lambda state, obs: jnp.tanh(obs @ state).reshape(obs.shape[0], *shape), state, SIZES.obs)
+    obs = np.random.default_rng(1).standard_normal((7, SIZES.obs)).astype(np.float32)
+    expected = np.tanh(obs @ state).reshape(7, *shape)
+    act = load_policy(io.BytesIO(to_npz(program)))
+    for given, action in (obs, expected), (obs[0], expected[0]):
+        found = act(given)
+        assert found.shape == np.shape(action)
+        np.testing.assert_allclose(found, action, atol=1e-6)
+        found *= 2
+    (action,) = open_session(to_onnx(program, SIZES.obs, {})).run(["action"], {"obs": obs})
+    np.testing.assert_allclose(action, expected, atol=1e-6)
 
 
 @pytest.fixture(scope="module")

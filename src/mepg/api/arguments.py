@@ -6,6 +6,7 @@ refuses is refused here, with the same words.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
@@ -35,6 +36,14 @@ def spec_from(spec: Any, arguments: Mapping[str, Any], envs: int) -> Any:
         except UsageError as error:
             raise UsageError(f"{name}={value!r}: {error}") from None
     return spec
+
+
+def whole(name: str, value: Any, *, least: int) -> int:
+    """A whole number, at least this one; 1e5 is one to people."""
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or value != int(value) or value < least:
+        raise UsageError(f"{name} must be a whole number, at least {least}, not {value!r:.80}")
+    return int(value)
 
 
 def _plain(path: str) -> Callable[[Any, Any, int], Settings]:
@@ -208,4 +217,29 @@ _NOT_HERE: dict[str, tuple[tuple[Any, ...], str]] = {
     "qf_learning_rate": ((), "give spec=, whose critic_lr it is"),
     "top_quantiles_to_drop_per_net": ((), "critics are not distributional"),
     "value_clip": ((), "values are not clipped"),
+}
+
+
+def instead_of(attribute: str) -> str | None:
+    """What to use for an attribute of a model that Stable-Baselines3 has and this package has not."""
+    if attribute in _SETTINGS or attribute in _NOT_HERE:
+        return "it is an argument, and model.spec says what it came to"
+    return INSTEAD.get(attribute)
+
+
+INSTEAD = {
+    "policy": "the networks are arrays, not modules: get_parameters() gives them, predict() asks them",
+    "actor": 'its arrays are get_parameters()["actor"]',
+    "critic": 'its arrays are get_parameters()["critic"], what it believes is q_posterior()',
+    "critic_target": 'its arrays are in get_parameters()["critic"]',
+    "actor_target": 'its arrays are in get_parameters()["actor"]',
+    "policy_class": 'there is only "MlpPolicy"; model.spec says what it is like',
+    "lr_schedule": "learning rates are constant: model.learning_rate",
+    "log_ent_coef": 'it is get_parameters()["temperature"]["params"]',
+    "ent_coef_optimizer": 'its arrays are in get_parameters()["temperature"]',
+    "set_random_seed": "everything follows from the seed that a model is made with: give seed=",
+    "train": "updates belong to steps: learn() does both; load_replay_buffer() gives them more to learn from",
+    "collect_rollouts": "updates belong to steps: learn() does both",
+    "rollout_buffer": "it is the replay memory, replay_buffer",
+    "ep_success_buffer": "a callback finds is_success in the infos",
 }

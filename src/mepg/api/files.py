@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import safetensors
 import safetensors.numpy
 
-from mepg.run.files import Arrays, Damaged, read_zip, write_whole
+from mepg.core.settings import to_json
+from mepg.errors import UsageError
+from mepg.run.checkpoint import Checkpoints
+from mepg.run.envs import Env
+from mepg.run.files import MOST_BYTES, Arrays, Damaged, from_npz, from_zip, read_whole, to_npz, write_whole
+from mepg.run.folder import Folder
 
+FORMAT = 1
 ABOUT, ARRAYS = "model.json", "arrays.safetensors"
+
+Location = str | Path | IO[bytes]  # where a file is: its path, or the file itself, open in binary mode
 
 
 def with_suffix(path: str | Path, suffix: str) -> Path:
@@ -23,7 +32,17 @@ def with_suffix(path: str | Path, suffix: str) -> Path:
     return path if path.suffix else path.with_name(path.name + suffix)
 
 
-def write_archive(path: Path, about: dict[str, Any], arrays: Arrays) -> None:
+def name_of(location: Location) -> str:
+    """For messages."""
+    return str(location) if isinstance(location, str | Path) else f"the open {type(location).__name__}"
+
+
+def write_archive(location: Location, about: dict[str, Any], arrays: Arrays) -> None:
+    """What `to_archive` gives, as a file."""
+    write(location, ".zip", to_archive(about, arrays))
+
+
+def to_archive(about: dict[str, Any], arrays: Arrays) -> bytes:
     """Nothing is compressed: no file of ours can grow when it is opened."""
     content = io.BytesIO()
     plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
@@ -33,19 +52,134 @@ def write_archive(path: Path, about: dict[str, Any], arrays: Arrays) -> None:
             ARRAYS: safetensors.numpy.save(plain),
         }.items():
             archive.writestr(zipfile.ZipInfo(name), data)  # without a date, equal models are equal files
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, content.getvalue())
+    return content.getvalue()
 
 
-def read_archive(path: Path) -> tuple[dict[str, Any], Arrays]:
+def read_archive(location: Location) -> tuple[dict[str, Any], Arrays]:
     """What `write_archive` wrote; `Damaged` says what is wrong."""
-    found = read_zip(path)
+    name = name_of(location)
+    found = from_zip(_read(location, ".zip"), name)
     if sorted(found) != sorted([ABOUT, ARRAYS]):
-        raise Damaged(f"{path} is not a model of mepg")
+        raise Damaged(f"{name} is not a model of mepg")
     try:
         about, arrays = json.loads(found[ABOUT]), safetensors.numpy.load(found[ARRAYS])
     except (ValueError, KeyError, safetensors.SafetensorError, RecursionError) as error:
-        raise Damaged(f"{path} is damaged: {error}") from None
+        raise Damaged(f"{name} is damaged: {error}") from None
     if not isinstance(about, dict):
-        raise Damaged(f"{path} is not a model of mepg")
+        raise Damaged(f"{name} is not a model of mepg")
     return about, arrays
+
+
+def read_model(location: Location, env: Any = None) -> tuple[dict[str, Any], Arrays]:
+    """The model that is there: a file, or the folder of a run; a UsageError says what is wrong.
+
+    :param env: the one that the user has named, if any: see `Folder.env`
+    """
+    try:
+        if isinstance(location, str | Path):
+            path = Path(location)
+            if (path / "run.json").is_file():
+                return _read_run(path, env)
+            if not with_suffix(path, ".zip").exists():
+                raise UsageError(f"there is neither a model {with_suffix(path, '.zip')} nor a run {path}")
+        about, arrays = read_archive(location)
+    except Damaged as damage:
+        raise UsageError(str(damage)) from None
+    if about.get("format") != FORMAT:
+        raise UsageError(
+            f"{name_of(location)} is of format {about.get('format')!r}, which this version of mepg does not know"
+        )
+    return about, arrays
+
+
+def _read_run(path: Path, env: Any) -> tuple[dict[str, Any], Arrays]:
+    """The newest whole checkpoint of a run, as `save` would have written it."""
+    config = Folder(path).config()
+    said = config.env if isinstance(env, str) and env == config.env else None  # another one may have the same spaces
+    env_id = Folder(path).env(said)
+    checkpoints = Checkpoints(path, config.fingerprint)
+    for step in checkpoints.steps():
+        with contextlib.suppress(Damaged):
+            arrays, episodes = checkpoints.load_agent(step)
+            break
+    else:
+        raise UsageError(f"{path} holds no checkpoint that is whole")
+    with contextlib.closing(Env(env_id)) as own:
+        sizes, bounds = own.sizes, own.spaces.bounds
+    about = {
+        "format": FORMAT,
+        "algorithm": config.algorithm,
+        "spec": to_json(config.spec),
+        "env": config.env,
+        "sizes": list(sizes),
+        "action_bounds": bounds,
+        "normalize_obs": config.normalize_obs,
+        "seed": config.seed,
+        "steps": step,
+        "episodes": episodes,
+    }
+    return about, arrays
+
+
+def write_rows(location: Location, rows: Any) -> None:
+    """A replay memory's."""
+    write(_not_pickle(location), ".npz", to_npz({"rows": rows}))
+
+
+def read_rows(location: Location, width: int) -> Any:
+    """What `write_rows` wrote: finite numbers, so many in a row."""
+    location = _not_pickle(location)
+    name = name_of(location)
+    try:
+        rows = from_npz(_read(location, ".npz"), name).get("rows")
+    except Damaged as damage:
+        raise UsageError(str(damage)) from None
+    if rows is None or rows.ndim != 2 or rows.shape[1] != width or rows.dtype != np.float32:
+        raise UsageError(f"{name} holds no replay memory of transitions with {width} numbers")
+    if not np.isfinite(rows).all():
+        raise UsageError(f"{name} holds a number that is not finite")
+    return rows
+
+
+def _not_pickle(location: Location) -> Location:
+    """Stable-Baselines3's callbacks name this file .pkl, which it is not."""
+    if not isinstance(location, str | Path):
+        return location
+    path = with_suffix(location, ".npz")
+    return path.with_suffix(".npz") if path.suffix == ".pkl" else path
+
+
+def write(location: Location, suffix: str, content: bytes) -> None:
+    """A whole file, or into one that is open."""
+    if isinstance(location, str | Path):
+        path = with_suffix(location, suffix)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, content)
+        return
+    try:
+        location.write(content)
+    except (AttributeError, TypeError, ValueError) as error:  # ValueError: closed, or not open for this
+        raise _not_a_file(location, error) from None
+
+
+def _read(location: Location, suffix: str) -> bytes:
+    if isinstance(location, str | Path):
+        return read_whole(with_suffix(location, suffix))
+    try:
+        if location.seekable():
+            size = location.seek(0, io.SEEK_END)
+            if size > MOST_BYTES:
+                raise Damaged(f"{name_of(location)} has {size:,} bytes, more than are ever written")
+            location.seek(0)  # it may just have been written
+        content = location.read()
+    except (AttributeError, TypeError, ValueError) as error:
+        raise _not_a_file(location, error) from None
+    if not isinstance(content, bytes):
+        raise _not_a_file(location, TypeError("it is text"))
+    return content
+
+
+def _not_a_file(location: Any, error: Exception) -> UsageError:
+    return UsageError(
+        f"a {type(location).__name__} is no file to use here ({error}): give a path, or a file open in binary mode"
+    )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import signal
+import copy
+import math
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -15,29 +16,30 @@ import gymnasium
 import jax
 import numpy as np
 import numpy.typing as npt
-from rich.progress import MofNCompleteColumn, Progress
 
 from mepg import algos
-from mepg.api.arguments import spec_from
+from mepg.api.arguments import instead_of, spec_from, whole
 from mepg.api.callbacks import Callbacks
-from mepg.api.files import read_archive, with_suffix, write_archive
+from mepg.api.files import FORMAT, Location, name_of, read_model, read_rows, to_archive, write, write_rows
 from mepg.api.logger import Logger
+from mepg.api.parameters import flat, nested, replaced
+from mepg.api.progress import bar, interrupt_between_steps
+from mepg.api.vecenv import VecEnv, infos_of, known_to_stable_baselines
 from mepg.core.posterior import SAMPLES
 from mepg.core.settings import from_json, to_json
 from mepg.errors import UsageError
 from mepg.run import machine
-from mepg.run.checkpoint import Checkpoints, flatten, unflatten
+from mepg.run.checkpoint import flatten, unflatten
 from mepg.run.config import Config
-from mepg.run.envs import Env, Spaces
-from mepg.run.files import Damaged, read_npz, write_npz
-from mepg.run.folder import Folder, versions
+from mepg.run.envs import Spaces
+from mepg.run.files import Damaged
+from mepg.run.folder import versions
 from mepg.run.keys import MAX_SEED
 from mepg.run.loop import Loop, Record
 from mepg.run.program import Leaves, Program
 from mepg.run.replay import Replay
-from mepg.run.vector import Envs, gather
+from mepg.run.vector import Envs, FromStableBaselines, gather
 
-FORMAT = 1
 WITHOUT_END = 10**9  # rounds of steps: whoever calls `learn` says how many
 
 
@@ -47,6 +49,8 @@ class _Loaded(NamedTuple):
     leaves: Leaves
     step: int
     next_episode: int
+    replay: Replay | None  # None: it was not saved with the model
+    lock: threading.RLock  # as a loop's
 
 
 class Model:
@@ -153,7 +157,8 @@ class Model:
         }
         _prepare(threads)
         self.verbose, self.tensorboard_log = verbose, tensorboard_log
-        self.seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else int(seed)
+        self.seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else whole("seed", seed, least=0)
+        n_envs = whole("n_envs", n_envs, least=1)
         count = n_envs if isinstance(env, str) else _count(env)
         self.spec = spec_from(self.default_spec if spec is None else self._checked(spec), given, count)
         self._normalize_obs = normalize_obs
@@ -162,6 +167,9 @@ class Model:
         self._predictions = 0
         self._draws = 0  # of sub-networks
         self._standing: Loop | _Loaded | None = None
+        self._learning = threading.Lock()
+        self._learner: int | None = None  # the thread that holds it
+        self._env_id: str | None = None  # of the environments, if that is all that was given
         self.env: Any = None
         if env is not None:
             self._enter(gather(env, n_envs, self.seed), env)
@@ -174,7 +182,8 @@ class Model:
 
     def _enter(self, envs: Envs, env: Any) -> None:
         """Get ready to act in these environments."""
-        self._spaces, self.env = envs.spaces, env
+        self._spaces, self._env_id = envs.spaces, env if isinstance(env, str) else None
+        self.env = env if isinstance(envs, FromStableBaselines) else VecEnv(envs, self._lend_envs)
         self._config = self._make_config(envs.spaces.id, envs.count)
         replay = Replay(self.spec.replay_size, envs.sizes)
         self._standing = Loop(self._config, self._config.build(envs.sizes), envs, None, replay)
@@ -212,10 +221,28 @@ class Model:
         :param reset_num_timesteps: count this call's steps from 0; what was learned is kept either way
         :param progress_bar: show one
         """
-        loop = self._need_loop()
+        steps = whole("total_timesteps", total_timesteps, least=0)
+        if log_interval is not None:
+            log_interval = whole("log_interval", log_interval, least=1)
+        with self._alone():
+            self._learn(
+                self._need_loop(), steps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar
+            )
+        return self
+
+    def _learn(
+        self,
+        loop: Loop,
+        steps: int,
+        callback: Any,
+        log_interval: int | None,
+        tb_log_name: str | None,
+        reset_num_timesteps: bool,
+        progress_bar: bool,
+    ) -> None:
         if reset_num_timesteps:
             self._learn_began_at = loop.step
-        end = self.num_timesteps + int(total_timesteps)
+        end = self.num_timesteps + steps
         if self._logger is None:
             self._logger = Logger(self._log_folder(tb_log_name), verbose=self.verbose)
             self._logger.log(loop.pace)
@@ -223,7 +250,7 @@ class Model:
         variables: dict[str, Any] = {"self": self, "total_timesteps": end, "env": self.env, "callback": callback}
         callbacks.begin(self, variables)
         episodes, self._tick = 0, (loop.step, time.monotonic())
-        with _bar(int(total_timesteps), shown=progress_bar) as advance, _interrupt_between_steps() as check_interrupt:
+        with bar(steps, shown=progress_bar) as advance, interrupt_between_steps() as check_interrupt:
             while self.num_timesteps < end:
                 check_interrupt()
                 callbacks.before_step()
@@ -243,9 +270,38 @@ class Model:
             warnings.warn(
                 f"nothing has been learned yet: the first {self.spec.warmup:,} actions are random; learn for longer, "
                 "or give a smaller learning_starts",
-                stacklevel=2,
+                stacklevel=3,
             )
-        return self
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody else may learn with this model meanwhile, nor take its environments away."""
+        if not self._learning.acquire(blocking=False):
+            where = "in the call that this callback is part of" if self._mine() else "in another thread"
+            raise UsageError(f"this model is learning already, {where}: wait for its end, or use copy.deepcopy(model)")
+        self._learner = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._learner = None
+            self._learning.release()
+
+    def _mine(self) -> bool:
+        """Whether this thread is the one that learns."""
+        return self._learner == threading.get_ident()
+
+    def _refuse_while_learning_elsewhere(self, what: str) -> None:
+        if self._learning.locked() and not self._mine():
+            raise UsageError(f"another thread is learning with this model: {what}")
+
+    @contextlib.contextmanager
+    def _still(self) -> Iterator[Loop | _Loaded]:
+        """Where the model stands, while nothing of it changes: another thread may be learning, and an update writes
+        over the state before it.
+        """
+        now = self._stand()
+        with now.lock:
+            yield now
 
     def dump_logs(self) -> None:
         """Write a row of metrics to the log."""
@@ -261,6 +317,23 @@ class Model:
     def num_timesteps(self) -> int:
         """Steps in all environments together, since `learn` last began counting."""
         return 0 if self._standing is None else self._standing.step - self._learn_began_at
+
+    @property
+    def ep_info_buffer(self) -> list[dict[str, float]]:
+        """Return and length of the last training episodes, at most a hundred."""
+        recent = self._standing.recent if isinstance(self._standing, Loop) else []
+        return [{"r": total, "l": length} for total, length in recent]
+
+    # What a spec says, by Stable-Baselines3's names. None of it can be changed under way.
+    device = property(lambda _: "cpu")
+    buffer_size = property(lambda self: self.spec.replay_size)
+    learning_starts = property(lambda self: self.spec.warmup)
+    batch_size = property(lambda self: self.spec.batch_size)
+    tau = property(lambda self: self.spec.target_rate)
+    gamma = property(lambda self: self.spec.discount)
+    learning_rate = property(lambda self: getattr(self.spec, "actor_lr", None) or self.spec.lr)
+    gradient_steps = property(lambda self: self.spec.updates_per_step * self.n_envs)
+    train_freq = property(lambda _: 1)
 
     @property
     def logger(self) -> Any:
@@ -296,13 +369,13 @@ class Model:
         either way: the noise that it explores with belongs to `learn`.
         """
         obs, alone = self._check_observation(observation)
-        if deterministic or getattr(self.spec, "gaussian", None) is None:
-            actions = self._program.exploit(self._stand().leaves, obs)
-        else:
-            self._predictions += 1
-            actions = self._program.sample(self._stand().leaves, obs, self._predictions)
-        actions = self._spaces.scale(actions)
-        return (actions[0] if alone else actions), state
+        with self._still() as now:
+            if deterministic or getattr(self.spec, "gaussian", None) is None:
+                actions = self._program.exploit(now.leaves, obs)
+            else:
+                self._predictions += 1
+                actions = self._program.sample(now.leaves, obs, self._predictions)
+        return self._spaces.scale(actions[0] if alone else actions), state
 
     # What the critics believe
 
@@ -320,7 +393,8 @@ class Model:
         """
         obs, actions, alone = self._check_pairs(observation, action)
         self._warn_of_samples()
-        mean, variance = self._program.moments(self._stand().leaves, obs, actions)
+        with self._still() as now:
+            mean, variance = self._program.moments(now.leaves, obs, actions)
         std = np.sqrt(variance)
         return (mean[0], std[0]) if alone else (mean, std)
 
@@ -328,15 +402,17 @@ class Model:
         """The covariance of Q between any two of these inputs, under the same mask: [B, B], or [1, 1] for one."""
         obs, actions, _ = self._check_pairs(observation, action)
         self._warn_of_samples()
-        return self._program.covariance(self._stand().leaves, obs, actions)
+        with self._still() as now:
+            return self._program.covariance(now.leaves, obs, actions)
 
     def q_samples(self, observation: npt.ArrayLike, action: npt.ArrayLike, n: int = 100) -> npt.NDArray[np.float32]:
         """Q of `n` sub-networks, drawn: [n] for one input, [n, B] for a batch, of which all have the same masks."""
         obs, actions, alone = self._check_pairs(observation, action)
-        if not 1 <= n <= 10**6:
+        if whole("n", n, least=1) > 10**6:
             raise UsageError(f"n must be in [1, 1000000], not {n}")
-        self._draws += 1
-        q = self._program.subnetworks(self._stand().leaves, obs, actions, int(n), self._draws)
+        with self._still() as now:
+            self._draws += 1
+            q = self._program.subnetworks(now.leaves, obs, actions, int(n), self._draws)
         return q[:, 0] if alone else q
 
     def _warn_of_samples(self) -> None:
@@ -362,8 +438,8 @@ class Model:
     def _check_action(self, action: npt.ArrayLike) -> tuple[npt.NDArray[np.float32], bool]:
         """[B, A] in [-1, 1], and whether it was a single one."""
         spaces = self._need_spaces()
-        actions, alone = _check_rows(action, "action", spaces.sizes.action)
-        low, high = (np.array(spaces.bounds[name]) for name in ("low", "high"))
+        actions, alone = _check_rows(action, "action", spaces.action_shape)
+        low, high = spaces.low.astype(float), spaces.high.astype(float)
         outside = (actions < low - 1e-4 * (high - low)) | (actions > high + 1e-4 * (high - low))
         if outside.any():
             row, index = (int(i) for i in np.argwhere(outside)[0])
@@ -371,11 +447,11 @@ class Model:
                 f"the action holds {actions[row, index]} at index {index if alone else (row, index)}, "
                 f"which is not in [{low[index]:g}, {high[index]:g}]"
             )
-        return spaces.unscale(actions), alone
+        return spaces.unscale(actions.reshape(-1, *spaces.action_shape)), alone
 
     def _check_observation(self, observation: npt.ArrayLike) -> tuple[npt.NDArray[np.float32], bool]:
         """[B, S], and whether it was a single one."""
-        return _check_rows(observation, "observation", self._need_spaces().sizes.obs)
+        return _check_rows(observation, "observation", (self._need_spaces().sizes.obs,))
 
     # The environment
 
@@ -389,23 +465,37 @@ class Model:
 
     @property
     def n_envs(self) -> int:
+        self._need_spaces()
         return self._config.envs
 
     def get_env(self) -> Any:
-        """The environment that was given."""
-        return self.env
+        """The environments that it learns in, with the interface of Stable-Baselines3's VecEnv.
+
+        To reset or step them ends the episodes under way: `learn` goes on with new ones.
+        """
+        if not isinstance(self.env, VecEnv) and not self._learning.locked():
+            self._lend_envs()  # what is done to the user's own VecEnv cannot be seen
+        return known_to_stable_baselines(self.env)
+
+    def _lend_envs(self) -> None:
+        """Somebody is to use the environments."""
+        self._refuse_while_learning_elsewhere("its environments are in use; make others to evaluate in")
+        if isinstance(self._standing, Loop):
+            self._standing.left = True
 
     def set_env(self, env: Any, force_reset: bool = True) -> None:  # noqa: ARG002
         """Go on in another environment with the same spaces; the replay memory stays."""
-        before, envs = self._need_spaces(), gather(env, 1, self.seed)
-        _require_same_spaces(before, envs.spaces)
-        then = self._stand()
-        state = self._program.unflatten(then.leaves)
-        self._enter(envs, env)
-        now = self._need_loop()
-        now.restart(state, then.step, then.next_episode)
-        if isinstance(then, Loop):
-            now.replay.restore(then.replay.oldest, then.replay.read(then.replay.oldest, then.replay.count))
+        before = self._need_spaces()
+        with self._alone():
+            envs = gather(env, 1, self.seed)
+            _require_same_spaces(before, envs.spaces)
+            then = self._stand()
+            state = self._program.unflatten(then.leaves)
+            self._enter(envs, env)
+            now = self._need_loop()
+            now.restart(state, then.step, then.next_episode)
+            if then.replay is not None:
+                _refill(now.replay, then.replay)
 
     def get_vec_normalize_env(self) -> Any:
         """Stable-Baselines3's VecNormalize around the environment, if there is one."""
@@ -418,32 +508,65 @@ class Model:
 
     @property
     def replay_buffer(self) -> Replay | None:
-        return self._standing.replay if isinstance(self._standing, Loop) else None
+        return None if self._standing is None else self._standing.replay
 
-    def save(self, path: str | Path, exclude: Any = None, include: Any = None) -> None:  # noqa: ARG002
-        """Write the model to a file: networks, optimisers, normaliser, spec and counters; no replay memory."""
-        spaces, now = self._need_spaces(), self._stand()
-        if isinstance(now, Loop):
-            now.settle()  # networks that are no longer finite are not worth a file
-        about = {
-            "format": FORMAT,
-            "algorithm": self.algorithm,
-            "spec": to_json(self.spec),
-            "env": spaces.id,
-            "sizes": list(spaces.sizes),
-            "action_bounds": spaces.bounds,
-            "normalize_obs": self._normalize_obs,
-            "seed": self.seed,
-            "steps": now.step,
-            "episodes": now.next_episode,
-            "versions": versions(),
-        }
-        write_archive(with_suffix(path, ".zip"), about, flatten(self._program.unflatten(now.leaves), "agent"))
+    def get_parameters(self) -> dict[str, Any]:
+        """All arrays of the agent's state, by name: {"actor": {"params": {"0": {"w": ...}}}}; copies."""
+        with self._still() as now:
+            return nested(_by_name(self._program.unflatten(now.leaves)))
+
+    def set_parameters(
+        self,
+        load_path_or_dict: Location | dict[str, Any],
+        exact_match: bool = True,
+        device: str = "auto",  # noqa: ARG002
+    ) -> None:
+        """Put other numbers into the agent's state: what `get_parameters` gave, or a file that `save` wrote.
+
+        :param exact_match: all of them, or it is refused; False: only those that are given
+        """
+        if isinstance(load_path_or_dict, dict):
+            given = flat(load_path_or_dict)
+        else:
+            _, arrays = read_model(load_path_or_dict)
+            given = {name.removeprefix("agent."): array for name, array in arrays.items()}
+        with self._still() as now:
+            state = self._program.unflatten(now.leaves)
+            arrays = replaced(_by_name(state), given, all_of_them=exact_match)
+            named = {f"agent.{name}": array for name, array in arrays.items()}
+            now.leaves[:] = self._program.flatten(unflatten(named, state, "agent"))
+
+    def save(self, path: Location, exclude: Any = None, include: Any = None) -> None:  # noqa: ARG002
+        """Write the model to a file, or into an open one: networks, optimisers, normaliser, spec and counters.
+
+        The replay memory is not among them: `save_replay_buffer`.
+        """
+        if include:
+            raise UsageError(f"include={include!r}: a model's file holds all but the replay memory: save_replay_buffer")
+        spaces = self._need_spaces()
+        with self._still() as now:
+            if isinstance(now, Loop):
+                now.settle()  # networks that are no longer finite are not worth a file
+            about = {
+                "format": FORMAT,
+                "algorithm": self.algorithm,
+                "spec": to_json(self.spec),
+                "env": spaces.id,
+                "sizes": list(spaces.sizes),
+                "action_bounds": spaces.bounds,
+                "normalize_obs": self._normalize_obs,
+                "seed": self.seed,
+                "steps": now.step,
+                "episodes": now.next_episode,
+                "versions": versions(),
+            }
+            content = to_archive(about, flatten(self._program.unflatten(now.leaves), "agent"))
+        write(path, ".zip", content)
 
     @classmethod
     def load(
         cls,
-        path: str | Path,
+        path: Location,
         env: Any = None,
         device: str = "auto",
         custom_objects: Any = None,  # noqa: ARG003
@@ -456,20 +579,12 @@ class Model:
         :param env: to go on learning in; without one the model can only predict
         :param others: arguments of the class that are to be other than they were saved, such as buffer_size
         """
-        path = Path(path)
-        try:
-            is_run = (path / "run.json").is_file()
-            if not is_run and not with_suffix(path, ".zip").exists():
-                raise UsageError(f"there is neither a model {with_suffix(path, '.zip')} nor a run {path}")
-            about, arrays = _read_run(path, env) if is_run else read_archive(with_suffix(path, ".zip"))
-        except Damaged as damage:
-            raise UsageError(str(damage)) from None
-        if about.get("format") != FORMAT:
-            raise UsageError(f"{path} is of format {about.get('format')!r}, which this version of mepg does not know")
+        about, arrays = read_model(path, env)
+        name = name_of(path)
         kind = cls if cls.algorithm else algorithm(str(about.get("algorithm")))
         if about.get("algorithm") != kind.algorithm:
             raise UsageError(
-                f"{path} holds {about.get('algorithm')}, not {kind.algorithm}: load it with mepg.load, "
+                f"{name} holds {about.get('algorithm')}, not {kind.algorithm}: load it with mepg.load, "
                 f"or mepg.algorithm({about.get('algorithm')!r}).load"
             )
         try:
@@ -478,7 +593,7 @@ class Model:
             spaces = Spaces.from_json(str(about["env"]), about["sizes"], about["action_bounds"])
             normalize_obs = about["normalize_obs"] is True
         except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"{path} is damaged: {error!r}") from None
+            raise UsageError(f"{name} is damaged: {error!r}") from None
         model = kind(**{"spec": spec, "seed": seed, "normalize_obs": normalize_obs, "device": device, **others})
         model._spaces, model._config = spaces, model._make_config(spaces.id, 1)
         agent = model._config.build(spaces.sizes)
@@ -486,33 +601,63 @@ class Model:
         try:
             state = unflatten(arrays, jax.eval_shape(agent.init, jax.random.key(0)), "agent")
         except Damaged as damage:
-            raise UsageError(f"{path} is damaged: {damage}") from None
-        model._standing = _Loaded(model._program.flatten(state), steps, episodes)
+            raise UsageError(f"{name} is damaged: {damage}") from None
+        model._standing = _Loaded(model._program.flatten(state), steps, episodes, None, threading.RLock())
         if env is not None:
             model.set_env(env)
         assert isinstance(model, cls)
         return model
 
-    def save_replay_buffer(self, path: str | Path) -> None:
+    def save_replay_buffer(self, path: Location) -> None:
         """Write the replay memory to a file of its own."""
-        replay = self._need_loop().replay
-        write_npz(_not_pickle(path), {"rows": replay.read(replay.oldest, replay.count)})
+        with self._still() as now:
+            if now.replay is None:
+                raise UsageError("this model has no replay memory: it was loaded, and has not learned since")
+            rows = now.replay.read(now.replay.oldest, now.replay.count)
+        write_rows(path, rows)
 
-    def load_replay_buffer(self, path: str | Path, truncate_last_traj: bool = True) -> None:  # noqa: ARG002
+    def load_replay_buffer(self, path: Location, truncate_last_traj: bool = True) -> None:  # noqa: ARG002
         """Read what `save_replay_buffer` wrote."""
         replay = self._need_loop().replay
-        path = _not_pickle(path)
-        try:
-            rows = read_npz(path).get("rows")
-        except Damaged as damage:
-            raise UsageError(str(damage)) from None
-        if rows is None or rows.ndim != 2 or rows.shape[1] != replay.width or rows.dtype != np.float32:
-            raise UsageError(f"{path} holds no replay memory of transitions with {replay.width} numbers")
-        if not np.isfinite(rows).all():
-            raise UsageError(f"{path} holds a number that is not finite")
-        replay.restore(0, rows)
+        rows = read_rows(path, replay.width)
+        with self._still():
+            replay.restore(0, rows)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A model of its own, with all that this one has learned.
+
+        In environments that were given by their id it goes on just as this one would. Those that were given as
+        objects stay with this one, because many a simulator breaks when it is copied: `set_env` gives it others.
+        """
+        self._refuse_while_learning_elsewhere("save it, or copy it in a callback")
+        ours = {"_learning": threading.Lock(), "_learner": None, "_logger": None, "_standing": None, "env": None}
+        shared = {name: vars(self)[name] for name in ("_program", "_config") if name in vars(self)}
+        twin = object.__new__(type(self))
+        memo[id(self)] = twin
+        vars(twin).update(ours | shared)
+        vars(twin).update({k: copy.deepcopy(v, memo) for k, v in vars(self).items() if k not in ours | shared})
+        now = self._standing
+        if isinstance(now, Loop) and self._env_id is not None:
+            snapshot = now.snapshot()
+            twin._enter(gather(self._env_id, now.envs.count, self.seed), self._env_id)
+            loop = twin._need_loop()
+            _refill(loop.replay, now.replay)
+            loop.restore(snapshot)
+            loop.left = now.left
+        elif now is not None:
+            replay = None
+            if now.replay is not None:
+                replay = Replay(now.replay.capacity, now.replay.sizes)
+                _refill(replay, now.replay)
+            leaves = self._program.flatten(now.leaves)
+            twin._standing = _Loaded(leaves, now.step, now.next_episode, replay, threading.RLock())
+        return twin
 
     # What is missing
+
+    def __getattr__(self, name: str) -> Any:
+        instead = instead_of(name)
+        raise AttributeError(f"{type(self).__name__} has no {name!r}" + (f": {instead}" if instead else ""))
 
     def _need_loop(self) -> Loop:
         if not isinstance(self._standing, Loop):
@@ -540,7 +685,7 @@ def algorithm(name: str) -> type[Model]:
     return type(title, (Model,), {"algorithm": name, "__doc__": found.summary})
 
 
-def load(path: str | Path, env: Any = None, **others: Any) -> Model:
+def load(path: Location, env: Any = None, **others: Any) -> Model:
     """A model of whichever algorithm, from `save`'s file or a folder of `mepg train`."""
     return Model.load(path, env, **others)
 
@@ -577,68 +722,29 @@ def _require_same_spaces(model: Spaces, env: Spaces) -> None:
         raise UsageError(f"the model was trained on {model.id} with {difference}")
 
 
-def _check_rows(given: npt.ArrayLike, what: str, size: int) -> tuple[npt.NDArray[np.float32], bool]:
-    """Finite numbers, [B, size], and whether it was a single row."""
+def _check_rows(given: npt.ArrayLike, what: str, shape: tuple[int, ...]) -> tuple[npt.NDArray[np.float32], bool]:
+    """Finite numbers, a row for each that has this shape, and whether it was a single one."""
     try:
         rows = np.asarray(given, np.float32)
     except (TypeError, ValueError):
-        raise UsageError(f"an {what} is {size} numbers, not a {type(given).__name__}") from None
-    if rows.ndim not in (1, 2) or rows.shape[-1] != size:
-        raise UsageError(f"an {what} has shape ({size},), or (n, {size}) for several, not {rows.shape}")
+        raise UsageError(f"an {what} is {math.prod(shape)} numbers, not a {type(given).__name__}") from None
+    alone = rows.ndim == len(shape)
+    if rows.shape[not alone :] != shape:
+        several = f"({', '.join(map(str, ('n', *shape)))})" if shape else "(n,)"
+        raise UsageError(f"an {what} has shape {shape}, or {several} for several, not {rows.shape}")
     if not np.isfinite(rows).all():
         place = tuple(int(i) for i in np.argwhere(~np.isfinite(rows))[0])
-        raise UsageError(f"the {what} holds {rows[place]} at index {place if len(place) > 1 else place[0]}")
-    return np.atleast_2d(rows), rows.ndim == 1
-
-
-@contextlib.contextmanager
-def _interrupt_between_steps() -> Iterator[Callable[[], None]]:
-    """Ctrl-C in the middle of an update would take the networks with it: let it wait for the step, once.
-
-    Gives a function that raises KeyboardInterrupt if it has come. Where others handle the signal, or in
-    another thread, it is left to them.
-    """
-    ours = threading.current_thread() is threading.main_thread()
-    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield lambda: None
-        return
-    interrupted = False
-
-    def note(*_: object) -> None:
-        nonlocal interrupted
-        interrupted = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a second one does not wait
-
-    def check() -> None:
-        if interrupted:
-            raise KeyboardInterrupt
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield check
-        check()  # in the last step
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@contextlib.contextmanager
-def _bar(total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
-    """A progress bar; gives the function that moves it."""
-    if not shown:
-        yield lambda _: None
-        return
-    with Progress(*Progress.get_default_columns(), MofNCompleteColumn()) as progress:
-        task = progress.add_task("learning", total=total)
-        yield lambda steps: progress.advance(task, steps)
+        where = f" at index {place if len(place) > 1 else place[0]}" if place else ""
+        raise UsageError(f"the {what} holds {rows[place]}{where}")
+    return rows.reshape(-1, math.prod(shape)), alone
 
 
 def _variables(record: Record, actions: npt.NDArray[Any], obs: npt.NDArray[np.float32]) -> dict[str, Any]:
     """What callbacks look for in their `locals`: as with Stable-Baselines3's VecEnv, episodes have begun anew."""
-    infos, ended = [dict(outcome.info) for outcome in record.outcomes], iter(record.episodes)
+    infos, ended = infos_of(record.outcomes), iter(record.episodes)
     for info, outcome in zip(infos, record.outcomes, strict=True):
         if outcome.over:
             total, length = next(ended)
-            info |= {"terminal_observation": outcome.obs, "TimeLimit.truncated": outcome.alive}
             info.setdefault("episode", {"r": total, "l": length})
     return {
         "actions": actions,
@@ -649,36 +755,10 @@ def _variables(record: Record, actions: npt.NDArray[Any], obs: npt.NDArray[np.fl
     }
 
 
-def _read_run(path: Path, env: Any) -> tuple[dict[str, Any], Any]:
-    """The newest whole checkpoint of a run, as `save` would have written it."""
-    config = Folder(path).config()
-    said = config.env if isinstance(env, str) and env == config.env else None  # another one may have the same spaces
-    env_id = Folder(path).env(said)
-    checkpoints = Checkpoints(path, config.fingerprint)
-    for step in checkpoints.steps():
-        with contextlib.suppress(Damaged):
-            arrays, episodes = checkpoints.load_agent(step)
-            break
-    else:
-        raise UsageError(f"{path} holds no checkpoint that is whole")
-    with contextlib.closing(Env(env_id)) as own:
-        sizes, bounds = own.sizes, own.spaces.bounds
-    about = {
-        "format": FORMAT,
-        "algorithm": config.algorithm,
-        "spec": to_json(config.spec),
-        "env": config.env,
-        "sizes": list(sizes),
-        "action_bounds": bounds,
-        "normalize_obs": config.normalize_obs,
-        "seed": config.seed,
-        "steps": step,
-        "episodes": episodes,
-    }
-    return about, arrays
+def _by_name(state: Any) -> dict[str, Any]:
+    return {name.removeprefix("agent."): array for name, array in flatten(state, "agent").items()}
 
 
-def _not_pickle(path: str | Path) -> Path:
-    """Stable-Baselines3's callbacks name this file .pkl, which it is not."""
-    path = with_suffix(path, ".npz")
-    return path.with_suffix(".npz") if path.suffix == ".pkl" else path
+def _refill(replay: Replay, other: Replay) -> None:
+    """With the rows of another."""
+    replay.restore(other.oldest, other.read(other.oldest, other.count))

@@ -62,21 +62,22 @@ def open_run(folder: Folder, env_id: str | None = None) -> Source:
     """The policy of the run in `folder`, taken apart. `env_id`: see `Folder.env`."""
     env = Env(folder.env(env_id))
     policy = _in_full_precision(load_policy(folder, env), env)
-    low, high = (bound.astype(np.float32) for bound in (env.spaces.action_space.low, env.spaces.action_space.high))
+    spaces = env.spaces
+    low, high = spaces.low.astype(np.float32), spaces.high.astype(np.float32)
 
     def act(state: Any, obs: jax.Array) -> jax.Array:
-        action = env.spaces.centre.astype(np.float32) + env.spaces.half.astype(np.float32) * policy.exploit(state, obs)
-        return jnp.clip(action, low, high)
+        action = spaces.centre.astype(np.float32) + spaces.half.astype(np.float32) * policy.exploit(state, obs)
+        return jnp.clip(action, low, high).reshape(obs.shape[0], *spaces.action_shape)
 
     obs = _meet(policy, env)
     actions = np.asarray(policy.exploit(policy.state, obs))
     rounding = float(np.abs(actions - np.stack([policy.act(each) for each in obs])).max())
-    return Source(policy, env, trace(act, policy.state, env.sizes.obs), obs, env.spaces.scale(actions), rounding)
+    return Source(policy, env, trace(act, policy.state, env.sizes.obs), obs, spaces.scale(actions), rounding)
 
 
 def export_onnx(source: Source, path: Path) -> Exported:
     """One file for any runtime of ONNX."""
-    content = to_onnx(source.program, source.env.sizes, source.about)
+    content = to_onnx(source.program, source.env.sizes.obs, source.about)
     session = open_session(content)
     checked = _check(source, lambda obs: session.run([ACTION], {OBS: obs})[0])
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,7 +117,7 @@ def _meet(policy: Policy, env: Env) -> Vector:
 def _check(source: Source, act: Callable[[Vector], Vector]) -> Exported:
     """Compare with the run's own actions, one observation alone and the others together."""
     actions = np.concatenate([act(source.obs[:1]), act(source.obs[1:])])
-    differences = np.abs(actions - source.actions) / source.env.spaces.half
+    differences = np.abs(actions - source.actions).reshape(len(source.obs), -1) / source.env.spaces.half
     tolerance = max(TOLERANCE, 2 * source.rounding)
     undecided = _undecided(source.program, source.obs) & (differences > tolerance).any(axis=1)
     difference = float(differences[~undecided].max(initial=0))

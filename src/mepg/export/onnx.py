@@ -60,17 +60,18 @@ def require_onnx() -> tuple[Any, Any]:
     return onnx, onnxruntime
 
 
-def to_onnx(program: Program, sizes: tuple[int, int], about: dict[str, str]) -> bytes:
+def to_onnx(program: Program, obs_size: int, about: dict[str, str]) -> bytes:
     """The graph from `obs` to `action`, for batches of any size, with `about` as its metadata."""
     onnx, _ = require_onnx()
     helper, number = onnx.helper, onnx.TensorProto.FLOAT
     tensors = dict(program.constants)
+    action_shape = program.operations[-1].attributes["shape"][1:]
     nodes = [_node(helper, operation, tensors) for operation in program.operations]
     graph = helper.make_graph(
         nodes,
         "policy",
-        inputs=[helper.make_tensor_value_info(OBS, number, ["batch", sizes[0]])],
-        outputs=[helper.make_tensor_value_info(ACTION, number, ["batch", sizes[1]])],
+        inputs=[helper.make_tensor_value_info(OBS, number, ["batch", obs_size])],
+        outputs=[helper.make_tensor_value_info(ACTION, number, ["batch", *action_shape])],
         initializer=[onnx.numpy_helper.from_array(array, name) for name, array in tensors.items()],
     )
     model = helper.make_model(graph, producer_name="mepg", opset_imports=[helper.make_opsetid("", OPSET)])

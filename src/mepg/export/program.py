@@ -23,7 +23,10 @@ from mepg.run.files import Arrays
 
 Equation = Any  # jax.extend.core.JaxprEqn, whose variables are not known to have shapes
 
-OBS, ACTION = "obs", "action"  # what goes in and what comes out, [B, S] and [B, A], float32
+OBS, ACTION = (
+    "obs",
+    "action",
+)  # what goes in and what comes out, float32: [B, S], and B actions in the environment's own shape
 
 
 class Operation(NamedTuple):
@@ -49,7 +52,8 @@ def trace(act: Callable[[Any, jax.Array], jax.Array], state: Any, obs_size: int)
     builder = _Builder()
     weights = [builder.keep(array, name) for name, array in flatten(state, "agent").items()]
     (action,) = builder.inline(seen, [*weights, OBS])
-    builder.operations.append(Operation("reshape", (action,), ACTION, {"shape": [-1, seen.out_avals[0].shape[-1]]}))
+    shape = _lengths(seen.out_avals[0].shape, -1)
+    builder.operations.append(Operation("reshape", (action,), ACTION, {"shape": shape}))
     return _needed(Program(builder.constants, builder.operations))
 
 

@@ -25,7 +25,7 @@ OPERATIONS: dict[str, Any] = {name: getattr(np, name) for name in [*ALIKE.split(
 
 
 def run(operations: Any, constants: dict[str, Any], obs: Any) -> dict[str, Any]:
-    """Every value on the way from observations, [B, S], to actions, [B, A], by its name."""
+    """Every value on the way from observations, [B, S], to B actions, by its name."""
     values = {**constants, "obs": obs}
     for name, inputs, output, attributes in operations:
         values[output] = OPERATIONS[name](*(values[each] for each in inputs), **attributes)
@@ -41,6 +41,6 @@ def load_policy(path: Any = None) -> Any:
     def act(obs: Any) -> Any:
         obs = np.asarray(obs, np.float32)
         actions = run(operations, constants, obs.reshape(-1, obs.shape[-1]))["action"]
-        return actions.reshape(*obs.shape[:-1], actions.shape[-1])
+        return np.array(actions).reshape(obs.shape[:-1] + actions.shape[1:])
 
     return act

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import ctypes
 import math
 import os
@@ -53,17 +54,19 @@ class Spaces:
         self.id = env_id
         self.sizes = _check_spaces(observations, actions, env_id)
         assert isinstance(observations, gymnasium.spaces.Box) and isinstance(actions, gymnasium.spaces.Box)  # noqa: PT018
-        self.observation_space, self.action_space = observations, actions
-        # Copies: what was agreed on holds, whatever the environment does to its space.
-        self._low, self._high = np.array(actions.low), np.array(actions.high)
+        # Copies: what was agreed on holds, whatever the environment does to its spaces, or a user to these.
+        self.observation_space, self.action_space = copy.deepcopy(observations), copy.deepcopy(actions)
+        self.action_shape: tuple[int, ...] = actions.shape
+        self.low, self.high = actions.low.flatten(), actions.high.flatten()  # [A], the environment's own
         # Halved first: high - low may overflow where either does not.
-        self.centre, self.half = self._high / 2 + self._low / 2, self._high / 2 - self._low / 2
-        self._unscaled = bool(np.all(self._low == -1) and np.all(self._high == 1))
+        self.centre, self.half = self.high / 2 + self.low / 2, self.high / 2 - self.low / 2
+        self._unscaled = bool(np.all(self.low == -1) and np.all(self.high == 1))
 
     @property
-    def bounds(self) -> dict[str, list[float]]:
-        """Of actions, the environment's own, as plain numbers."""
-        return {"low": self._low.tolist(), "high": self._high.tolist()}
+    def bounds(self) -> dict[str, Any]:
+        """Of actions, the environment's own, as plain numbers; lists of them are nested as an action is."""
+        low, high = (bound.reshape(self.action_shape) for bound in (self.low, self.high))
+        return {"low": low.tolist(), "high": high.tolist()}
 
     @classmethod
     def from_json(cls, env_id: str, sizes: Any, bounds: Any) -> Spaces:
@@ -71,19 +74,28 @@ class Spaces:
         obs, action = (int(size) for size in sizes)
         if not (1 <= obs <= 10**6 and 1 <= action <= 10**6):  # before memory is taken
             raise ValueError(f"sizes {obs} and {action}")
-        low, high = (np.array(bounds[name], np.float32).reshape(action) for name in ("low", "high"))
+        low, high = (np.array(bounds[name], np.float32) for name in ("low", "high"))
+        if low.shape != high.shape or low.size != action:
+            raise ValueError(f"bounds of shapes {low.shape} and {high.shape} for actions of size {action}")
         box = gymnasium.spaces.Box
-        return cls(env_id, box(-np.inf, np.inf, (obs,), np.float32), box(low, high, (action,), np.float32))
+        return cls(env_id, box(-np.inf, np.inf, (obs,), np.float32), box(low, high, low.shape, np.float32))
 
-    def scale(self, action: Vector) -> Any:
-        """From [-1, 1] to the environment's own bounds; any number of actions at once."""
+    def scale(self, actions: Vector) -> Any:
+        """From [..., A] in [-1, 1] to the environment's own bounds and shape.
+
+        A new array, for whoever gets it to write on: actions are remembered, and may be a view of what JAX holds.
+        """
         if self._unscaled:
-            return action.astype(self._low.dtype, copy=False)
-        return np.clip(self.centre + self.half * action, self._low, self._high).astype(self._low.dtype, copy=False)
+            own = actions.astype(self.low.dtype)
+        else:
+            own = np.clip(self.centre + self.half * actions, self.low, self.high).astype(self.low.dtype, copy=False)
+        return own.reshape(actions.shape[:-1] + self.action_shape)
 
-    def unscale(self, action: Any) -> Vector:
-        """Back from the environment's own bounds to [-1, 1]."""
-        unscaled: Vector = np.clip((action - self.centre) / self.half, -1, 1).astype(np.float32)
+    def unscale(self, actions: npt.NDArray[Any]) -> Vector:
+        """Back from the environment's own bounds and shape to [..., A] in [-1, 1]."""
+        several = actions.shape[: actions.ndim - len(self.action_shape)]
+        flat = actions.reshape(*several, self.sizes.action)
+        unscaled: Vector = np.clip((flat - self.centre) / self.half, -1, 1).astype(np.float32)
         return unscaled
 
     def difference(self, other: Spaces) -> str | None:
@@ -91,10 +103,11 @@ class Spaces:
         for what, ours, theirs in (
             ("observations of size", self.sizes.obs, other.sizes.obs),
             ("actions of size", self.sizes.action, other.sizes.action),
+            ("actions of shape", self.action_shape, other.action_shape),
             ("actions from", self.bounds["low"], other.bounds["low"]),
             ("actions to", self.bounds["high"], other.bounds["high"]),
         ):
-            if not np.allclose(ours, theirs, rtol=1e-6):
+            if np.shape(ours) != np.shape(theirs) or not np.allclose(ours, theirs, rtol=1e-6):
                 return f"{what} {ours}, and {other.id} has {theirs}"
         return None
 
@@ -178,12 +191,21 @@ class Env:
                 # PyBullet's first reset differs from all later ones: burn it. And a space that lies is found out.
                 self.reset(0)
 
-    def reset(self, seed: int) -> Vector:
+    @property
+    def original(self) -> gymnasium.Env[Any, Any]:
+        """As Gymnasium knows it."""
+        return self._env
+
+    def reset(self, seed: int | None) -> Vector:
         obs, _ = self._call("reset", 2, seed=seed)
         return self.spaces.obs(obs)
 
     def step(self, action: Vector) -> Outcome:
-        obs, reward, terminated, truncated, info = self._call("step", 5, self.spaces.scale(action))
+        return self.take(self.spaces.scale(action))
+
+    def take(self, action: Any) -> Outcome:
+        """An action within its own bounds, which becomes its own."""
+        obs, reward, terminated, truncated, info = self._call("step", 5, action)
         terminated, truncated = self.spaces.flag(terminated, "terminated"), self.spaces.flag(truncated, "truncated")
         if not isinstance(info, Mapping):
             raise RunFailure(f"{self.id} returned {_kind_of(info)} as info, not a dict")
@@ -346,24 +368,25 @@ def _without_pybullet(name: str) -> str:
 def _check_spaces(observations: gymnasium.Space[Any], actions: gymnasium.Space[Any], env_id: str) -> Sizes:
     if not isinstance(actions, gymnasium.spaces.Box):
         raise UsageError(f"{env_id} has {_kind(actions)} actions; continuous ones (a Box) are needed")
-    if len(actions.shape) != 1 or not np.issubdtype(actions.dtype, np.floating):
+    if not np.issubdtype(actions.dtype, np.floating):
         raise UsageError(
-            f"{env_id} has actions of shape {actions.shape} and type {actions.dtype}; a float vector is needed"
+            f"{env_id} has actions of type {actions.dtype}; floats are needed: "
+            "give it a Box of floats, and round them, with gymnasium.wrappers.TransformAction"
         )
     if not (np.isfinite(actions.low).all() and np.isfinite(actions.high).all()):
         raise UsageError(
             f"{env_id} has infinite action bounds; give it finite ones with gymnasium.wrappers.TransformAction"
         )
-    if not (actions.low < actions.high).all() or actions.shape[0] == 0:
+    if not (actions.low < actions.high).all() or 0 in actions.shape:
         raise UsageError(f"{env_id} has an action that cannot vary: {actions}")
-    flat = isinstance(observations, gymnasium.spaces.Box) and len(observations.shape) == 1 and observations.shape[0]
-    if not flat:
+    if not isinstance(observations, gymnasium.spaces.Box) or len(observations.shape) != 1:
         shape = f" of shape {observations.shape}" if isinstance(observations, gymnasium.spaces.Box) else ""
-        raise UsageError(
-            f"{env_id} has {_kind(observations)} observations{shape}; a flat Box is needed: "
-            "wrap it in gymnasium.wrappers.FlattenObservation"
-        )
-    return Sizes(obs=int(flat), action=actions.shape[0])
+        flattens = getattr(observations, "is_np_flattenable", False)
+        way_out = ": wrap it in gymnasium.wrappers.FlattenObservation" if flattens else ""
+        raise UsageError(f"{env_id} has {_kind(observations)} observations{shape}; a flat Box is needed{way_out}")
+    if observations.shape[0] == 0:
+        raise UsageError(f"{env_id} has observations without a single number, and nothing can be learned from those")
+    return Sizes(obs=observations.shape[0], action=math.prod(actions.shape))
 
 
 def _kind(space: gymnasium.Space[Any]) -> str:

@@ -156,32 +156,41 @@ def open_lock(path: Path) -> TextIO:
 
 def write_npz(path: Path, arrays: Arrays) -> None:
     """A file of arrays for others to read: `np.load(path)`."""
-    content = io.BytesIO()
-    np.savez(content, allow_pickle=False, **arrays)
-    write_whole(path, content.getvalue())
+    write_whole(path, to_npz(arrays))
 
 
 def read_npz(path: Path, sha256: str | None = None) -> Arrays:
-    """What `write_npz` wrote: plain numbers, none of which takes more memory than the file has bytes."""
+    """What `write_npz` wrote."""
+    return from_npz(read_whole(path, sha256), path.name)
+
+
+def to_npz(arrays: Arrays) -> bytes:
+    """The content of such a file."""
+    content = io.BytesIO()
+    np.savez(content, allow_pickle=False, **arrays)
+    return content.getvalue()
+
+
+def from_npz(content: bytes, name: str) -> Arrays:
+    """Back again: plain numbers, none of which takes more memory than the file, which is called `name`, has bytes."""
     try:
-        return {name.removesuffix(".npy"): _read_npy(content) for name, content in read_zip(path, sha256).items()}
+        return {each.removesuffix(".npy"): _read_npy(inner) for each, inner in from_zip(content, name).items()}
     except (ValueError, TypeError, EOFError) as error:
-        raise Damaged(f"{path.name} is not a file of arrays: {error}") from None
+        raise Damaged(f"{name} is not a file of arrays: {error}") from None
 
 
-def read_zip(path: Path, sha256: str | None = None) -> dict[str, bytes]:
+def from_zip(content: bytes, name: str) -> dict[str, bytes]:
     """The files in an archive, by name. None is compressed: what cannot grow cannot fill the memory."""
-    content = read_whole(path, sha256)
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
             if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-                raise Damaged(f"{path.name} is compressed, which nothing of ours is")
+                raise Damaged(f"{name} is compressed, which nothing of ours is")
             if sum(member.file_size for member in members) > len(content):
-                raise Damaged(f"{path.name} holds less than it says")
+                raise Damaged(f"{name} holds less than it says")
             return {member.filename: archive.read(member) for member in members}
     except (zipfile.BadZipFile, ValueError, KeyError, EOFError, NotImplementedError, RuntimeError, OSError) as error:
-        raise Damaged(f"{path.name} is not an archive, or it is damaged: {error}") from None
+        raise Damaged(f"{name} is not an archive, or it is damaged: {error}") from None
 
 
 def _read_npy(content: bytes) -> npt.NDArray[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -71,7 +72,7 @@ class Loop:
         # Actions of the episodes under way, as bytes: one that never ends may come to millions.
         self._taken = [bytearray() for _ in range(envs.count)]
         self._totals = [0.0] * envs.count
-        self._recent: deque[Episode] = deque(maxlen=RECENT_EPISODES)
+        self.recent: deque[Episode] = deque(maxlen=RECENT_EPISODES)  # of training
         batches = config.spec.updates_per_step * envs.count
         self._fractions = Fractions(config.seed, "replay", batches * config.spec.batch_size)
         self._pending: list[tuple[int, Array]] = []  # metrics that the device may still be working on
@@ -79,6 +80,10 @@ class Loop:
         self.evaluations: Evaluations = {}
         self.seconds_evaluating = 0.0  # in this session
         self._finite_at = 0  # the last step at which all of the state is known to have been finite
+        # Held while the agent's state or the replay memory changes, so that another thread may read them; never
+        # while an environment is at work, which may take its time, or want to know the policy's opinion itself.
+        self.lock = threading.RLock()
+        self.left = False  # whether somebody else has used the environments: with the next step, new episodes begin
         self.actions: Rows  # the next ones
         self._begin_anew()
 
@@ -108,27 +113,32 @@ class Loop:
 
     def advance(self) -> Record:
         """One step in each environment, and what is learned from it."""
-        self.step += self.envs.count
+        if self.left:
+            self.left = False
+            self.envs.abandon()
+            self._begin_anew()
+        number = self.step + self.envs.count
         try:
             return self._advance()
         except RunFailure as failure:
-            raise RunFailure(f"step {self.step}: {failure}") from failure
+            raise RunFailure(f"step {number}: {failure}") from failure
 
     def _advance(self) -> Record:
         actions = self._finite_actions()
         outcomes = self.envs.step(actions)
-        ended = []
-        for place, (action, outcome) in enumerate(zip(actions, outcomes, strict=True)):
-            self.replay.add(self.obs[place], action, outcome.reward, outcome.alive, outcome.obs)
-            self.obs[place] = outcome.obs
-            self._taken[place] += action.tobytes()
-            self._totals[place] += outcome.reward
-            if outcome.over:
-                ended.append(self._end_episode(place))
-        if self.step > self.config.spec.warmup:
-            self._learn()
-        else:
-            self.actions = self._choose_actions()
+        with self.lock:
+            for place, (action, outcome) in enumerate(zip(actions, outcomes, strict=True)):
+                self.replay.add(self.obs[place], action, outcome.reward, outcome.alive, outcome.obs)
+                self.obs[place] = outcome.obs
+                self._taken[place] += action.tobytes()
+                self._totals[place] += outcome.reward
+        ended = [self._end_episode(place) for place, outcome in enumerate(outcomes) if outcome.over]
+        with self.lock:
+            self.step += self.envs.count
+            if self.step > self.config.spec.warmup:
+                self._learn()
+            else:
+                self.actions = self._choose_actions()
         metrics = self.report() if self._reached(LOG_EVERY) else None
         due = self.eval_env is not None and (self._reached(self.config.eval_every) or self.step >= self.config.steps)
         return Record(self.step, outcomes, ended, metrics, self.evaluate() if due else None)
@@ -178,7 +188,7 @@ class Loop:
 
     def _end_episode(self, place: int) -> Episode:
         ended = Episode(self._totals[place], len(self._taken_at(place)))
-        self._recent.append(ended)
+        self.recent.append(ended)
         self._begin_episode(place)
         return ended
 
@@ -204,11 +214,15 @@ class Loop:
 
     def report(self) -> dict[str, float]:
         """The metrics' means since the last report."""
+        with self.lock:
+            return self._report()
+
+    def _report(self) -> dict[str, float]:
         self.settle()
         report: dict[str, float] = {}
-        if self._recent:
-            report["rollout/ep_rew_mean"] = float(np.mean([e.total for e in self._recent]))
-            report["rollout/ep_len_mean"] = float(np.mean([e.length for e in self._recent]))
+        if self.recent:
+            report["rollout/ep_rew_mean"] = float(np.mean([e.total for e in self.recent]))
+            report["rollout/ep_len_mean"] = float(np.mean([e.length for e in self.recent]))
         report["train/n_updates"] = self.updates
         for name, total, weight in zip(self.metric_names, *self._sums, strict=True):
             if weight:
@@ -218,6 +232,10 @@ class Loop:
 
     def settle(self) -> None:
         """Wait for the updates so far, and name the first number that is no longer finite."""
+        with self.lock:
+            self._settle()
+
+    def _settle(self) -> None:
         # Metrics are added up one by one: the order must not depend on when.
         updates = ((step, update) for step, several in self._pending for update in np.asarray(several, np.float64))
         for step, (values, weights) in updates:
@@ -243,7 +261,7 @@ class Loop:
             actions,
             list(self._episodes),
             [self._taken_at(place) for place in range(self.envs.count)],
-            list(self._recent),
+            list(self.recent),
             dict(self.evaluations),
             self._sums.copy(),
         )
@@ -257,7 +275,7 @@ class Loop:
         """
         self.step, self._finite_at, self.next_episode = snapshot.step, snapshot.step, max(snapshot.episodes) + 1
         self.leaves = self.program.flatten(snapshot.state)
-        self._recent = deque(snapshot.recent, maxlen=RECENT_EPISODES)
+        self.recent = deque(snapshot.recent, maxlen=RECENT_EPISODES)
         self.evaluations, self._sums = dict(snapshot.evaluations), snapshot.sums.copy()
         self._pending.clear()
         with at(f"step {self.step}, which is to be reached again"):

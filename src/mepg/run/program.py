@@ -114,13 +114,13 @@ class Program:
         return self._agent.beliefs
 
     def moments(self, leaves: Leaves, obs: Rows, actions: Rows) -> tuple[Rows, Rows]:
-        """Mean and variance of Q, [B] each."""
+        """Mean and variance of Q, [B] each. These and the next are for users: copies, because JAX's are read-only."""
         mean, variance = self._moments(leaves, obs, actions)
-        return np.asarray(mean), np.asarray(variance)
+        return np.array(mean), np.array(variance)
 
     def covariance(self, leaves: Leaves, obs: Rows, actions: Rows) -> Rows:
         """Of Q between any two of these states and actions, [B, B]."""
-        return np.asarray(self._covariance(leaves, obs, actions)[0])
+        return np.array(self._covariance(leaves, obs, actions)[0])
 
     def _believe(
         self, about: tuple[Callable[[Posterior], Array], ...], leaves: Leaves, obs: Array, actions: Array
@@ -130,7 +130,7 @@ class Program:
 
     def subnetworks(self, leaves: Leaves, obs: Rows, actions: Rows, count: int, number: int) -> Rows:
         """Q of so many sub-networks, [count, B], other ones for each number."""
-        return np.asarray(self._subnetworks(leaves, obs, actions, self._keys["belief"], number, count=count))
+        return np.array(self._subnetworks(leaves, obs, actions, self._keys["belief"], number, count=count))
 
     def _ask(self, leaves: Leaves, obs: Array, actions: Array, key: Key, number: Array, *, count: int) -> Array:
         state, keys = self.unflatten(leaves), jax.random.split(jax.random.fold_in(key, number), count)

@@ -26,11 +26,21 @@ class Envs(Protocol):
     spaces: Spaces
     sizes: Sizes
 
-    def begin(self, place: int, seed: int) -> Vector:
-        """The first observation of a new episode."""
+    @property
+    def original(self) -> Any:
+        """As others know it: what the user has made, or a list of Gymnasium's environments."""
+
+    def begin(self, place: int, seed: int | None) -> Vector:
+        """The first observation of a new episode; without a seed, it follows from those before."""
 
     def step(self, actions: Actions) -> list[Outcome]:
         """One action in each."""
+
+    def take(self, actions: Any) -> list[Outcome]:
+        """The same with actions within the environments' own bounds, which become theirs."""
+
+    def abandon(self, seed: int | None = None) -> None:
+        """Leave the episodes under way, which are not over, so that new ones can begin at every place."""
 
     def close(self) -> None: ...
 
@@ -42,11 +52,22 @@ class InTurn:
         self.count, self.spaces, self.sizes = len(envs), envs[0].spaces, envs[0].sizes
         self._envs = envs
 
-    def begin(self, place: int, seed: int) -> Vector:
+    @property
+    def original(self) -> list[gymnasium.Env[Any, Any]]:
+        return [env.original for env in self._envs]
+
+    def begin(self, place: int, seed: int | None) -> Vector:
         return self._envs[place].reset(seed)
 
     def step(self, actions: Actions) -> list[Outcome]:
         return [env.step(action) for env, action in zip(self._envs, actions, strict=True)]
+
+    def take(self, actions: Any) -> list[Outcome]:
+        # np.asarray: of actions without a shape, what comes out of the array is no longer one.
+        return [env.take(np.asarray(action)) for env, action in zip(self._envs, actions, strict=True)]
+
+    def abandon(self, seed: int | None = None) -> None:
+        pass  # `begin` resets
 
     def close(self) -> None:
         for env in self._envs:
@@ -67,25 +88,26 @@ class Together:
         self.count = env.num_envs
         self.spaces = Spaces(env_id, env.single_observation_space, env.single_action_space)
         self.sizes = self.spaces.sizes
-        self._env, self._resets_itself = env, mode is AutoresetMode.SAME_STEP
+        self.original, self._resets_itself = env, mode is AutoresetMode.SAME_STEP
         with quiet(env_id):
             # PyBullet's first reset differs from all later ones: burn it.
-            self._next, _ = call(env_id, env, "reset", 2, seed=0)
+            self.abandon(0)
 
-    def begin(self, place: int, seed: int) -> Vector:
+    def begin(self, place: int, seed: int | None) -> Vector:
         if not self._resets_itself:
             # Also with AutoresetMode.NEXT_STEP: a reset in time spares the step that would only have reset.
             here = np.arange(self.count) == place
             self._next, _ = call(
-                self.spaces.id, self._env, "reset", 2, seed=[seed] * self.count, options={"reset_mask": here}
+                self.spaces.id, self.original, "reset", 2, seed=[seed] * self.count, options={"reset_mask": here}
             )
         with one_for_each(self.spaces.id, self.count):
             return self.spaces.obs(self._next[place])
 
     def step(self, actions: Actions) -> list[Outcome]:
-        self._next, rewards, ends, limits, infos = call(
-            self.spaces.id, self._env, "step", 5, self.spaces.scale(actions)
-        )
+        return self.take(self.spaces.scale(actions))
+
+    def take(self, actions: Any) -> list[Outcome]:
+        self._next, rewards, ends, limits, infos = call(self.spaces.id, self.original, "step", 5, actions)
         with one_for_each(self.spaces.id, self.count):
             last = self._next if not self._resets_itself else _last_observations(self._next, infos)
             return [
@@ -104,8 +126,11 @@ class Together:
         terminated, truncated = check.flag(terminated, "terminated"), check.flag(truncated, "truncated")
         return Outcome(check.obs(obs), check.reward(reward), not terminated, terminated or truncated, info)
 
+    def abandon(self, seed: int | None = None) -> None:
+        self._next, _ = call(self.spaces.id, self.original, "reset", 2, seed=seed)
+
     def close(self) -> None:
-        self._env.close()
+        self.original.close()
 
 
 class FromStableBaselines:
@@ -115,16 +140,18 @@ class FromStableBaselines:
         self.count = int(env.num_envs)
         self.spaces = Spaces(name_of(env), env.observation_space, env.action_space)
         self.sizes = self.spaces.sizes
-        self._env = env
-        env.seed(seed)
-        self._next = env.reset()
+        self.original = env
+        self.abandon(seed)
 
-    def begin(self, place: int, seed: int) -> Vector:  # noqa: ARG002
+    def begin(self, place: int, seed: int | None) -> Vector:  # noqa: ARG002
         with one_for_each(self.spaces.id, self.count):
             return self.spaces.obs(self._next[place])
 
     def step(self, actions: Actions) -> list[Outcome]:
-        self._next, rewards, ends, infos = call(self.spaces.id, self._env, "step", 4, self.spaces.scale(actions))
+        return self.take(self.spaces.scale(actions))
+
+    def take(self, actions: Any) -> list[Outcome]:
+        self._next, rewards, ends, infos = call(self.spaces.id, self.original, "step", 4, actions)
         with one_for_each(self.spaces.id, self.count):
             return [self._outcome(place, rewards[place], ends[place], infos[place]) for place in range(self.count)]
 
@@ -134,8 +161,13 @@ class FromStableBaselines:
         alive = not over or bool(info.get("TimeLimit.truncated"))
         return Outcome(self.spaces.obs(obs), self.spaces.reward(reward), alive, over, info)
 
+    def abandon(self, seed: int | None = None) -> None:
+        if seed is not None:
+            self.original.seed(seed)
+        self._next = self.original.reset()
+
     def close(self) -> None:
-        self._env.close()
+        self.original.close()
 
 
 def gather(env: Any, count: int = 1, seed: int = 0, watchdog: Watchdog | None = None) -> Envs:

@@ -1,0 +1,182 @@
+"""A model's environments with the face of Stable-Baselines3's VecEnv; of that library only the names are used."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from mepg.errors import UsageError
+from mepg.run.envs import Outcome
+from mepg.run.vector import Envs
+
+Places = None | int | Iterable[int]  # all environments, one, or some
+
+
+class VecEnv:
+    """The environments that a model learns in.
+
+    To reset or to step them ends the episodes under way: `use` is called before.
+    """
+
+    def __init__(self, envs: Envs, use: Callable[[], None]) -> None:
+        self._envs, self._use = envs, use
+        self.num_envs = envs.count
+        self.observation_space, self.action_space = envs.spaces.observation_space, envs.spaces.action_space
+        self.reset_infos: list[dict[str, Any]] = [{} for _ in range(envs.count)]
+        self._seed: int | None = None  # for the next reset
+        self._actions: Any = None
+        try:
+            self.render_mode = self.get_attr("render_mode")[0]
+        except Exception:  # whatever an environment says that has none
+            self.render_mode = None
+        self.metadata = {"render_modes": [] if self.render_mode is None else [self.render_mode]}
+
+    def seed(self, seed: int | None = None) -> list[int]:
+        """For the next reset; each environment has one of its own."""
+        self._seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else int(seed)
+        return [self._seed + place for place in range(self.num_envs)]
+
+    def reset(self) -> npt.NDArray[Any]:
+        """The first observations of new episodes. [E, S]"""
+        self._use()
+        seed, self._seed = self._seed, None
+        self._envs.abandon(seed)
+        return self._stack(
+            self._envs.begin(place, None if seed is None else seed + place) for place in range(self.num_envs)
+        )
+
+    def step(self, actions: npt.ArrayLike) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], list[Any]]:
+        """Observations, rewards, which episodes are over, and infos; where one is over, the next has begun."""
+        self.step_async(actions)
+        return self.step_wait()
+
+    def step_async(self, actions: npt.ArrayLike) -> None:
+        shape = (self.num_envs, *self._envs.spaces.action_shape)
+        own = np.array(actions, self._envs.spaces.low.dtype)  # a copy: it becomes the environments' own
+        if own.shape != shape:
+            raise UsageError(f"actions for {self.num_envs} environments have shape {shape}, not {own.shape}")
+        self._actions = own
+
+    def step_wait(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], list[Any]]:
+        if self._actions is None:
+            raise UsageError("there are no actions to wait for: step_async comes first")
+        self._use()
+        actions, self._actions = self._actions, None
+        outcomes = self._envs.take(actions)
+        obs = self._stack(
+            self._envs.begin(place, None) if outcome.over else outcome.obs for place, outcome in enumerate(outcomes)
+        )
+        rewards = np.array([outcome.reward for outcome in outcomes], np.float32)
+        return obs, rewards, np.array([outcome.over for outcome in outcomes]), infos_of(outcomes)
+
+    def _stack(self, observations: Iterable[npt.NDArray[np.float32]]) -> npt.NDArray[Any]:
+        return np.stack(list(observations)).astype(self.observation_space.dtype, copy=False)
+
+    def close(self) -> None:
+        self._envs.close()
+
+    # What is inside
+
+    @property
+    def _single(self) -> Sequence[gymnasium.Env[Any, Any]] | None:
+        """Each environment; None if they are in other processes."""
+        original = self._envs.original
+        return original if isinstance(original, list) else getattr(original.unwrapped, "envs", None)
+
+    def get_attr(self, attr_name: str, indices: Places = None) -> list[Any]:
+        if self._single is None:
+            values = self._envs.original.unwrapped.get_attr(attr_name)
+            return [values[place] for place in self._get_indices(indices)]
+        return [self._single[place].get_wrapper_attr(attr_name) for place in self._get_indices(indices)]
+
+    def has_attr(self, attr_name: str) -> bool:
+        try:
+            self.get_attr(attr_name)
+        except AttributeError:
+            return False
+        return True
+
+    def set_attr(self, attr_name: str, value: Any, indices: Places = None) -> None:
+        if self._single is None:
+            places = set(self._get_indices(indices))
+            before = [value] * self.num_envs if len(places) == self.num_envs else self.get_attr(attr_name)
+            values = [value if place in places else before[place] for place in range(self.num_envs)]
+            self._envs.original.unwrapped.set_attr(attr_name, values)
+            return
+        for place in self._get_indices(indices):
+            self._single[place].set_wrapper_attr(attr_name, value)
+
+    def env_method(self, method_name: str, *arguments: Any, indices: Places = None, **keywords: Any) -> list[Any]:
+        if self._single is None:
+            if len(set(self._get_indices(indices))) != self.num_envs:
+                raise UsageError("environments in other processes can only be called all together: leave out indices")
+            return list(self._envs.original.unwrapped.call(method_name, *arguments, **keywords))
+        methods = [self._single[place].get_wrapper_attr(method_name) for place in self._get_indices(indices)]
+        return [method(*arguments, **keywords) for method in methods]
+
+    def env_is_wrapped(self, wrapper_class: type[Any], indices: Places = None) -> list[bool]:
+        """Whether each is, as far as it can be seen: in another process it cannot."""
+        places, single = self._get_indices(indices), self._single
+        return [single is not None and _is_wrapped(single[place], wrapper_class) for place in places]
+
+    def get_images(self) -> list[Any]:
+        """A picture of each; the environment has to be made with `render_mode="rgb_array"`."""
+        if self._single is None:
+            return list(self._envs.original.unwrapped.call("render"))
+        return [env.render() for env in self._single]
+
+    def render(self, mode: str | None = None) -> Any:
+        """The picture, or all of them side by side; None if they are shown in a window of their own."""
+        if self.render_mode is None or mode not in (None, self.render_mode):
+            warnings.warn(
+                f"render_mode is {self.render_mode!r}: give gymnasium.make(..., render_mode={mode or 'rgb_array'!r})",
+                stacklevel=2,
+            )
+            return None
+        images = self.get_images()
+        return np.concatenate(images, axis=1) if self.render_mode == "rgb_array" else None
+
+    @property
+    def unwrapped(self) -> VecEnv:
+        return self
+
+    def _get_indices(self, indices: Places) -> list[int]:
+        if indices is None:
+            return list(range(self.num_envs))
+        return [indices] if isinstance(indices, int) else list(indices)
+
+    def getattr_depth_check(self, name: str, already_found: bool) -> str | None:
+        """Stable-Baselines3's wrappers ask this of what they are around: who hides an attribute of theirs."""
+        return f"{type(self).__module__}.{type(self).__name__}" if already_found and hasattr(self, name) else None
+
+
+def known_to_stable_baselines(env: Any) -> Any:
+    """The same; where that library is loaded, its `isinstance(env, VecEnv)` then holds for ours."""
+    library = sys.modules.get("stable_baselines3.common.vec_env.base_vec_env")
+    if library is not None:
+        library.VecEnv.register(VecEnv)
+    return env
+
+
+def infos_of(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
+    """As in a VecEnv, which begins the next episode at once: an episode's last observation is in here."""
+    return [
+        {**outcome.info, "terminal_observation": outcome.obs, "TimeLimit.truncated": outcome.alive}
+        if outcome.over
+        else dict(outcome.info)
+        for outcome in outcomes
+    ]
+
+
+def _is_wrapped(env: Any, wrapper: type[Any]) -> bool:
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, wrapper):
+            return True
+        env = env.env
+    return False

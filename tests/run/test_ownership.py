@@ -1,0 +1,148 @@
+"""What is handed to an environment is its own to write on, and so is what it has handed over: nothing is read again."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from mepg.run.evaluate import play
+from mepg.run.loop import Loop
+from mepg.run.vector import gather
+from tests.conftest import leaves_equal
+from tests.run.stubs import CountingEnv, make_loop
+
+STEPS, WARMUP, SAVED_AT = 60, 20, 44
+
+
+class Tidy(gymnasium.Env):
+    """What it observes depends on every action of the episode; it lasts 9 steps."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    bound = 1.0
+
+    def __init__(self):
+        self.action_space = gymnasium.spaces.Box(-self.bound, self.bound, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at, self.sum = 0, float(self.np_random.uniform())
+        return self.look(), {}
+
+    def look(self):
+        self.seen = np.array([self.at, self.sum], np.float32)
+        return self.seen
+
+    def step(self, action):
+        self.at += 1
+        self.sum += float(action[0])
+        self.done_with(action)
+        return self.look(), self.sum, False, self.at == 9, {"seen": self.seen}
+
+    def done_with(self, action):
+        pass
+
+
+class Scribbles(Tidy):
+    """Writes on the action it was given, and on the observation that it returned before."""
+
+    def done_with(self, action):
+        action *= 0.5
+        self.seen[:] = 99
+
+
+class TidyWide(Tidy):
+    bound = 2.0
+
+
+class ScribblesWide(Scribbles):
+    bound = 2.0
+
+
+class LikeStableBaselines:
+    """A VecEnv in whose arrays everything is written again and again."""
+
+    num_envs = 2
+
+    def __init__(self, kind):
+        self.envs = [kind() for _ in range(2)]
+        self.observation_space, self.action_space = self.envs[0].observation_space, self.envs[0].action_space
+        self.obs = np.zeros((2, 2), np.float32)
+        self.rewards, self.ends = np.zeros(2), np.zeros(2, bool)
+
+    def seed(self, seed):
+        self.seeds = [seed, seed + 1]
+
+    def reset(self):
+        self.obs[:] = [env.reset(seed=seed)[0] for env, seed in zip(self.envs, self.seeds, strict=True)]
+        return self.obs
+
+    def step(self, actions):
+        infos = [{}, {}]
+        for place, (env, action) in enumerate(zip(self.envs, actions, strict=True)):
+            obs, self.rewards[place], _, self.ends[place], _ = env.step(action)
+            if self.ends[place]:
+                infos[place] = {"terminal_observation": obs.copy(), "TimeLimit.truncated": True}
+                obs, _ = env.reset()
+            self.obs[place] = obs
+        return self.obs, self.rewards, self.ends, infos
+
+    step_async = step_wait = close = lambda self: None
+
+
+for kind in (Tidy, Scribbles, TidyWide, ScribblesWide):
+    gymnasium.register(f"Own{kind.__name__}-v0", entry_point=kind)
+
+HELD = {
+    "one": lambda kind: gather(kind()),
+    "two of an id": lambda kind: gather(f"Own{kind.__name__}-v0", 2),
+    "vector": lambda kind: gather(SyncVectorEnv([kind] * 2)),
+    "vector, reset in the same step": lambda kind: gather(
+        SyncVectorEnv([kind] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+    ),
+    "vector without copies": lambda kind: gather(SyncVectorEnv([kind] * 2, copy=False)),
+    "processes": lambda kind: gather(AsyncVectorEnv([kind] * 2, context="spawn")),
+    "like Stable-Baselines3": lambda kind: gather(LikeStableBaselines(kind)),
+}
+
+
+def make(held, kind) -> Loop:
+    return make_loop(steps=STEPS, warmup=WARMUP, envs=HELD[held](kind), eval_every=10 * STEPS, eval_env=CountingEnv(3))
+
+
+def record(loop):
+    end = loop.snapshot()
+    rows = loop.replay.read(0, STEPS)
+    loop.envs.close()
+    return rows, end.actions, end.next_actions, end.state, end.recent
+
+
+@pytest.mark.parametrize(("tidy", "scribbles"), [(Tidy, Scribbles), (TidyWide, ScribblesWide)])
+@pytest.mark.parametrize("held", HELD)
+def test_an_environment_may_write_on_what_it_gets(held, tidy, scribbles):
+    expected, given = make(held, tidy), make(held, scribbles)
+    list(expected)
+    list(given)
+    assert leaves_equal(record(given), record(expected))
+
+
+@pytest.mark.parametrize("held", ["one", "two of an id", "vector", "processes"])
+def test_its_run_resumes(held):
+    whole = make(held, Scribbles)
+    for step in whole:
+        if step.step == SAVED_AT:
+            saved, rows = whole.snapshot(), whole.replay.read(0, SAVED_AT)
+            saved = saved._replace(state={name: np.array(leaf) for name, leaf in saved.state.items()})
+    resumed = make(held, Scribbles)
+    resumed.replay.restore(0, rows)
+    assert resumed.restore(saved), "its episode is repeated from the actions that were recorded"
+    list(resumed)
+    assert leaves_equal(record(resumed), record(whole))
+
+
+def test_an_evaluated_policy_keeps_its_action():
+    from mepg.run.envs import Env
+
+    action = np.array([0.5], np.float32)
+    totals = {play(lambda obs: action, Env(Scribbles()), seed=0).total for _ in range(3)}
+    assert len(totals) == 1
+    assert action[0] == 0.5
