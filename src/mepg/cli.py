@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mepg.errors import RunFailure, UsageError, unknown
+from mepg.process import Output, lasting_output, of_our_own
 
 if TYPE_CHECKING:
     from mepg.engine.schedule import Engine, Stock
@@ -27,6 +28,19 @@ EXIT_FAILURE, EXIT_USAGE = 1, 2
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit status."""
+    with of_our_own(), lasting_output() as output:
+        try:
+            status = _run(argv, output)
+        except SystemExit:  # argparse's
+            if output.trouble() is None:
+                raise
+            status = 0
+        if trouble := output.trouble():
+            print(f"mepg: standard output cannot be written: {trouble.strerror}", file=sys.stderr)
+        return status or (EXIT_FAILURE if trouble else 0)
+
+
+def _run(argv: Sequence[str] | None, output: Output) -> int:
     parser = _parser()
     arguments = parser.parse_args(argv)
     command: Callable[[argparse.Namespace], int] = arguments.command
@@ -34,11 +48,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if getattr(arguments, "config", None):
             arguments.parser.set_defaults(**_read_settings(arguments.config, arguments.parser, arguments.env))
             arguments = parser.parse_args(argv)  # once more: what the command line says wins
+        arguments.output = output
         saves = command in (_train, _reproduce, _tune)
-        with _signals_to(_end_at_once) if saves else contextlib.nullcontext():  # until there is something to save
-            status = command(arguments)
-        sys.stdout.flush()
-        return status
+        with (
+            _signals_to(_end_at_once) if saves else contextlib.nullcontext(),  # until there is something to save
+            output.only_answer() if arguments.json else contextlib.nullcontext(),
+        ):
+            return command(arguments)
     except UsageError as error:
         print(f"mepg: {_plain(error)}", file=sys.stderr)
         return EXIT_USAGE
@@ -48,25 +64,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("mepg: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
-    except BrokenPipeError:  # the reader of our output has gone, as `head` does
-        _drop_output_that_cannot_be_written()
-        return EXIT_FAILURE
     except OSError as error:  # a full disk, a folder that is taken away: the checkpoints before it are whole
         said = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else error
         print(f"mepg: {_plain(said)}", file=sys.stderr)
-        _drop_output_that_cannot_be_written()
         return EXIT_FAILURE
     except MemoryError as error:
         print(f"mepg: there is not enough memory: {error}", file=sys.stderr)
         return EXIT_FAILURE
-
-
-def _drop_output_that_cannot_be_written() -> None:
-    """Python would try once more at its end, and say so in its own words."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _plain(text: object) -> str:
@@ -308,7 +312,7 @@ def _train(arguments: argparse.Namespace) -> int:
         arguments.parser.error("the following arguments are required: ALGO, --env; or a --config that names them")
     from mepg.run import machine
 
-    machine.prepare(arguments.threads)
+    machine.take_over(arguments.threads)
     from mepg.display import Display
     from mepg.run.config import Config
     from mepg.run.session import Session
@@ -370,7 +374,8 @@ def _signals_to(handler: Callable[[int, types.FrameType | None], None]) -> Itera
 def _end_at_once(number: int, _: types.FrameType | None = None) -> None:
     """Leave without a word from anyone else: files are whole or absent, and an orderly exit may crash in JAX."""
     show_cursor = b"\x1b[?25h\n" if os.isatty(2) else b""
-    os.write(2, show_cursor + b"mepg: interrupted; what the last checkpoint holds is safe\n")
+    with contextlib.suppress(OSError):  # nobody may be there to read it
+        os.write(2, show_cursor + b"mepg: interrupted; what the last checkpoint holds is safe\n")
     os._exit(128 + number)
 
 
@@ -492,7 +497,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
             print(f"{arguments.out}: {len(found)} runs side by side")
     if arguments.json:
         runs = [{**one.figures(), "noise_ratio": noise_ratio(one)} for one in found]
-        print(json.dumps({"runs": runs, "pictures": [str(path) for path in written]}))
+        _say(arguments, {"runs": runs, "pictures": [str(path) for path in written]}, "")
     return 0
 
 
@@ -590,13 +595,15 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _params(arguments: argparse.Namespace) -> int:
     from mepg.algos import algorithms
-    from mepg.run.envs import PAPER_TASKS, Env
+    from mepg.core.arithmetic import ours
+    from mepg.run.envs import PAPER_TASKS, Env, full_id
 
     tasks = PAPER_TASKS
     if arguments.env is not None:
-        tasks = {arguments.env: PAPER_TASKS.get(arguments.env) or Env(arguments.env).sizes}
+        env_id = full_id(arguments.env)
+        tasks = {env_id: PAPER_TASKS.get(env_id) or Env(env_id).sizes}
     counts = {
-        name: {env: algorithm.count_parameters(algorithm.spec, sizes)._asdict() for env, sizes in tasks.items()}
+        name: {env: ours(algorithm.count_parameters)(algorithm.spec, sizes)._asdict() for env, sizes in tasks.items()}
         for name, algorithm in algorithms().items()
     }
     lines = ["Parameters in thousands, target networks included: as the paper counts | as they are", ""]
@@ -615,7 +622,7 @@ def _params(arguments: argparse.Namespace) -> int:
 def _reproduce(arguments: argparse.Namespace) -> int:
     from mepg.run import machine
 
-    machine.prepare(1)
+    machine.take_over(1)
     from mepg.display import Board
     from mepg.engine.schedule import carry_out, claim, take_stock
     from mepg.paper.experiments import jobs
@@ -664,13 +671,13 @@ def _engine(arguments: argparse.Namespace) -> Engine:
 def _tune(arguments: argparse.Namespace) -> int:
     from mepg.run import machine
 
-    machine.prepare(1)
+    machine.take_over(1)
     from rich.console import Console
 
     from mepg import algos
     from mepg.core.settings import apply_settings
     from mepg.engine.schedule import carry_out, claim
-    from mepg.run.envs import Env
+    from mepg.run.envs import Env, full_id
     from mepg.tune.space import default_space, parse_space
     from mepg.tune.study import Outcome, Question, Study, require_optuna
 
@@ -680,7 +687,7 @@ def _tune(arguments: argparse.Namespace) -> int:
     spec = apply_settings(algos.find(arguments.algorithm).spec, arguments.set)
     question = Question(
         algorithm=arguments.algorithm,
-        env=arguments.env,
+        env=full_id(arguments.env),
         space=parse_space(spec, arguments.space) if arguments.space else default_space(spec),
         settings=tuple(arguments.set),
         seeds=arguments.seeds,
@@ -690,7 +697,7 @@ def _tune(arguments: argparse.Namespace) -> int:
         envs=arguments.envs,
         normalize_obs=arguments.normalize_obs,
     )
-    Env(arguments.env).close()  # says now what every run would say
+    Env(question.env).close()  # says now what every run would say
     engine = _engine(arguments)
     folder = arguments.out or Path("tune") / question.config((), 0).folder_name().removesuffix("_seed0")
     console = Console(stderr=arguments.json, highlight=False, soft_wrap=True)
@@ -721,7 +728,7 @@ def _tune(arguments: argparse.Namespace) -> int:
         }
         lines.append(f"  best: {best.score:,.1f} with {' '.join(best.settings)}")
         lines.append(
-            f"  next: {_program()} train --config {folder / 'best.json'}{_say_module(arguments.env)} --seed 100"
+            f"  next: {_program()} train --config {folder / 'best.json'}{_say_module(question.env)} --seed 100"
         )
     if stopped:
         lines.append(f"{stopped[0]}: saved; the same command goes on from there")
@@ -759,7 +766,7 @@ def _bench(arguments: argparse.Namespace) -> int:
     (arguments.out / "bench.md").write_text(text)
     draw(results, arguments.out / "bench.png")
     if arguments.json:
-        print(json.dumps(results))
+        _say(arguments, results, "")
     else:
         Console().print(Markdown(text))
         print(f"-> {arguments.out}/bench.json, bench.md, bench.png")
@@ -921,4 +928,4 @@ def _duration(seconds: float) -> str:
 
 
 def _say(arguments: argparse.Namespace, data: dict[str, Any], text: str) -> None:
-    print(json.dumps(data) if arguments.json else _plain(text))
+    print(json.dumps(data) if arguments.json else _plain(text), file=arguments.output.answer)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import gymnasium
-import jax
 import numpy as np
 import numpy.typing as npt
 from rich.progress import MofNCompleteColumn, Progress
@@ -28,7 +27,7 @@ from mepg.errors import UsageError
 from mepg.run import machine
 from mepg.run.checkpoint import Checkpoints, flatten, unflatten
 from mepg.run.config import Config
-from mepg.run.envs import Env, Spaces
+from mepg.run.envs import Env, Spaces, full_id
 from mepg.run.files import Damaged, read_npz, write_npz
 from mepg.run.folder import Folder, versions
 from mepg.run.keys import MAX_SEED
@@ -484,7 +483,7 @@ class Model:
         agent = model._config.build(spaces.sizes)
         model._program = Program(model._config, agent, spaces.sizes)
         try:
-            state = unflatten(arrays, jax.eval_shape(agent.init, jax.random.key(0)), "agent")
+            state = unflatten(arrays, model._program.template, "agent")
         except Damaged as damage:
             raise UsageError(f"{path} is damaged: {damage}") from None
         model._standing = _Loaded(model._program.flatten(state), steps, episodes)
@@ -652,7 +651,9 @@ def _variables(record: Record, actions: npt.NDArray[Any], obs: npt.NDArray[np.fl
 def _read_run(path: Path, env: Any) -> tuple[dict[str, Any], Any]:
     """The newest whole checkpoint of a run, as `save` would have written it."""
     config = Folder(path).config()
-    said = config.env if isinstance(env, str) and env == config.env else None  # another one may have the same spaces
+    said = (
+        config.env if isinstance(env, str) and full_id(env) == config.env else None
+    )  # another one may have the same spaces
     env_id = Folder(path).env(said)
     checkpoints = Checkpoints(path, config.fingerprint)
     for step in checkpoints.steps():

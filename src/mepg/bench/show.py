@@ -9,13 +9,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib
 import numpy as np
+from matplotlib import style
+from matplotlib.figure import Figure
 
 from mepg.bench.measure import AS_PEERS, MAIN
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
+from mepg.run.files import write_whole
 
 Results = Mapping[str, Any]
 HOPPER = "HopperBulletEnv-v0"
@@ -116,9 +115,11 @@ def goals(results: Results) -> list[Goal]:
     return listed
 
 
+@style.context("default")  # whatever the process has chosen
 def draw(results: Results, path: Path) -> None:
     """Updates against their multiplications, and steps per second, ours and others'."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), gridspec_kw={"width_ratios": (1, 1.35)})
+    figure = Figure(figsize=(11, 4.2))
+    left, right = figure.subplots(1, 2, gridspec_kw={"width_ratios": (1, 1.35)})
     updates, loops = results["updates"], results["loops"][HOPPER]
     y = np.arange(len(MAIN))
     bare = [updates[name]["multiplications_milliseconds"] for name in MAIN]
@@ -146,8 +147,9 @@ def draw(results: Results, path: Path) -> None:
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=150)
+    write_whole(path, picture.getvalue())
 
 
 def _label(name: str) -> str:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mepg import __version__
+from mepg.core.arithmetic import ours
 from mepg.errors import RunFailure
 from mepg.export.numpy import to_npz, write_numpy
 from mepg.export.onnx import open_session, to_onnx
@@ -97,7 +98,7 @@ def _in_full_precision(policy: Policy, env: Env) -> Policy:
     if getattr(spec, "precision", "full") == "full":
         return policy
     agent = replace(policy.config, spec=replace(spec, precision="full")).build(env.sizes)
-    return policy._replace(exploit=jax.jit(agent.exploit))
+    return policy._replace(exploit=ours(jax.jit(agent.exploit)))
 
 
 def _meet(policy: Policy, env: Env) -> Vector:

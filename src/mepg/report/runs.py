@@ -101,8 +101,12 @@ def _without(folder: Path, reason: str) -> str:
 
 
 def _folders(path: Path) -> Iterator[tuple[Path, str | None]]:
-    """Folders that hold a run, or should, with what is wrong if that can be seen from outside."""
+    """Folders that hold a run, or should, with what is wrong if that can be seen from outside.
+
+    A link is followed to a run and no further: it may lead in a circle, or to all of a disk.
+    """
     unreadable: list[OSError] = []
+    links: list[Path] = []
     for place, folders, files in os.walk(path, onerror=unreadable.append):
         if "run.json" in files:
             folders.clear()  # what lies deeper is the run's own
@@ -112,6 +116,14 @@ def _folders(path: Path) -> Iterator[tuple[Path, str | None]]:
             yield Path(place), "holds files of a run, but no run.json that says which run"
         else:
             folders[:] = sorted(name for name in folders if not name.startswith("."))
+            links += [link for name in (*folders, *sorted(files)) if (link := Path(place, name)).is_symlink()]
+    for link in links:  # last, so that a run goes by its own name
+        if not link.exists():
+            yield link, "is a link that leads nowhere"
+        elif (link / "run.json").is_file():
+            yield link, None
+        elif link.is_dir():
+            yield link, "is a link to a folder of others: name that folder itself"
     for error in unreadable:
         if isinstance(error, PermissionError):
             yield Path(error.filename), "cannot be read: permission denied"

@@ -11,10 +11,15 @@ from mepg.run.threads import limit_threads
 
 
 def prepare(threads: int) -> None:
-    """Compute on `threads` cores, with programs that were compiled before, and the instructions that there are."""
+    """Compute on `threads` cores, with the instructions that there are."""
     limit_threads(threads)
-    keep_compiled_programs(instructions())
     nets.MULTIPLIES_BFLOAT16 = any(name in instructions().split() for name in ("avx512_bf16", "amx_bf16", "bf16"))
+
+
+def take_over(threads: int) -> None:
+    """The same in a process of our own, where JAX may also be told to keep compiled programs."""
+    prepare(threads)
+    keep_compiled_programs(instructions())
 
 
 def instructions() -> str:
