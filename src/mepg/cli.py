@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from mepg.errors import RunFailure, UsageError, unknown
 from mepg.process import Output, lasting_output, of_our_own
+from mepg.words import many
 
 if TYPE_CHECKING:
     from mepg.engine.schedule import Engine, Stock
@@ -389,14 +391,15 @@ def _say_stopped(arguments: argparse.Namespace, session: Session, path: Path) ->
 
 def _ending(path: Path, session: Session, already_finished: bool) -> str:
     result, folder = session.result or {}, session.folder
+    best = many(min(5, result["evaluations"]), "best evaluation")
     lines = [
-        f"{'Already finished' if already_finished else 'Finished'}: {result['steps']:,} steps "
+        f"{'Already finished' if already_finished else 'Finished'}: {many(result['steps'], 'step')} "
         f"in {result['seconds'] / 60:.1f} minutes",
         f"  return   {result['final_return']:,.1f} at the end, {result['best_return']:,.1f} at best,",
-        f"           {result['mean_of_five_best']:,.1f} over the {min(5, result['evaluations'])} best evaluations",
+        f"           {result['mean_of_five_best']:,.1f} over the {best}",
         f"  curve    {folder.curve_file}",
         f"  run      {path}",
-        f"  next     {_program()} eval {path}{_say_module(session.config.env)}",
+        f"  next     {_program()} eval {shlex.quote(str(path))}{_say_module(session.config.env)}",
         f"           {_program()} train me-ddpg --env HopperBulletEnv-v0",
     ]
     return "\n".join(lines)
@@ -406,12 +409,12 @@ def _program() -> str:
     """What to type to get this program again."""
     if Path(sys.argv[0]).name == "__main__.py":
         return "python -m mepg"
-    return "mepg" if shutil.which("mepg") else os.path.relpath(sys.argv[0])
+    return "mepg" if shutil.which("mepg") else shlex.quote(os.path.relpath(sys.argv[0]))
 
 
 def _say_module(env: str) -> str:
     """A module that a file names is not imported unless the user names it too."""
-    return f" --env {env}" if ":" in env else ""
+    return f" --env {shlex.quote(env)}" if ":" in env else ""
 
 
 def _eval(arguments: argparse.Namespace) -> int:
@@ -474,7 +477,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
     if arguments.out.suffix != ".png":
         raise UsageError(f"the picture is a .png, not {arguments.out.name!r}")
     if len(arguments.runs) > MOST:
-        raise UsageError(f"at most {MOST} runs fit into a picture, not {len(arguments.runs)}")
+        raise UsageError(f"at most {many(MOST, 'run')} fit into a picture, not {len(arguments.runs)}")
     folders = [Folder(path) for path in arguments.runs]
     found, written = [], []
     for folder in folders:
@@ -494,7 +497,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
         write_whole(arguments.out, draw_inspections(found))
         written.append(arguments.out)
         if not arguments.json:
-            print(f"{arguments.out}: {len(found)} runs side by side")
+            print(f"{arguments.out}: {many(len(found), 'run')} side by side")
     if arguments.json:
         runs = [{**one.figures(), "noise_ratio": noise_ratio(one)} for one in found]
         _say(arguments, {"runs": runs, "pictures": [str(path) for path in written]}, "")
@@ -556,7 +559,7 @@ def _list_names(arguments: argparse.Namespace) -> int:
         of = f" ({algorithm.parent})" if algorithm.parent else ""
         lines.append(f"  {name:<15} {algorithm.summary}{of}")
     lines += ["", "Environments of the paper"]
-    lines += [f"  {name:<37} {s.obs:>2} observations, {s.action} actions" for name, s in PAPER_TASKS.items()]
+    lines += [f"  {name:<37} {s.obs:>2} observations, {many(s.action, 'action')}" for name, s in PAPER_TASKS.items()]
     lines += ["", "Any Gymnasium environment with a flat Box observation and a Box action works: --env Pendulum-v1,",
               "or --env my_package:MyEnv-v0 for one that a package of yours registers."]  # fmt: skip
     _say(arguments, data, "\n".join(lines))
@@ -649,14 +652,18 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         "failed": [{"run": str(f.job.folder), "reason": f.reason, "log": f.log and str(f.log)} for f in failures],
         "stopped_by": stopped[0] if stopped else None,
     }
-    lines = [f"{done} of {len(wanted)} runs are finished, in {folder}"]
+    lines = [f"{done} of {many(len(wanted), 'run')} finished, in {folder}"]
     lines += [f"  failed: {f.job.folder.name}: {f.reason}" + (f" ({f.log})" if f.log else "") for f in failures]
     if stopped:
         lines.append(f"{stopped[0]}: saved; the same command goes on from there")
     else:
-        page = write_report([folder], arguments.results / f"{folder.name}.html").page
-        data["report"] = str(page)
-        lines.append(f"  page: {page}")
+        try:
+            names = [selection.name for selection in selections]
+            page = write_report([folder], arguments.results / f"{folder.name}.html", names).page
+            data["report"] = str(page)
+            lines.append(f"  page: {page}")
+        except UsageError as error:  # what was done is said all the same
+            lines.append(f"  no page: {error}")
     _say(arguments, data, "\n".join(lines))
     return 128 + int(signal.Signals[stopped[0]]) if stopped else EXIT_FAILURE if failures else 0
 
@@ -716,20 +723,13 @@ def _tune(arguments: argparse.Namespace) -> int:
         study.look()
         best, counts = study.best(), study.counts()
     data: dict[str, Any] = {"study": str(folder), **counts, "stopped_by": stopped[0] if stopped else None, "best": None}
-    lines = [
-        f"{counts['complete']} trials complete, {counts['given_up']} given up, {counts['failed']} failed, in {folder}"
-    ]
+    complete = many(counts["complete"], "trial")
+    lines = [f"{complete} complete, {counts['given_up']} given up, {counts['failed']} failed, in {folder}"]
     if best is not None:
-        data["best"] = {
-            "trial": best.number,
-            "score": best.score,
-            "set": best.settings,
-            "file": str(folder / "best.json"),
-        }
+        file = str(folder / "best.json")
+        data["best"] = {"trial": best.number, "score": best.score, "set": best.settings, "file": file}
         lines.append(f"  best: {best.score:,.1f} with {' '.join(best.settings)}")
-        lines.append(
-            f"  next: {_program()} train --config {folder / 'best.json'}{_say_module(question.env)} --seed 100"
-        )
+        lines.append(f"  next: {_program()} train --config {shlex.quote(file)}{_say_module(question.env)} --seed 100")
     if stopped:
         lines.append(f"{stopped[0]}: saved; the same command goes on from there")
     _say(arguments, data, "\n".join(lines))
@@ -744,7 +744,7 @@ def _bench(arguments: argparse.Namespace) -> int:
     from mepg.bench.peers import prepare
     from mepg.bench.show import draw, to_markdown
     from mepg.run.envs import Env
-    from mepg.run.files import write_json
+    from mepg.run.files import write_json, write_whole
 
     if arguments.rounds < 1:
         raise UsageError("rounds must be at least 1, not 0")
@@ -763,7 +763,7 @@ def _bench(arguments: argparse.Namespace) -> int:
     results["about"]["peers"] = {peer.name: peer.versions for peer in peers}
     write_json(arguments.out / "bench.json", results)
     text = to_markdown(results)
-    (arguments.out / "bench.md").write_text(text)
+    write_whole(arguments.out / "bench.md", text.encode())
     draw(results, arguments.out / "bench.png")
     if arguments.json:
         _say(arguments, results, "")
@@ -795,7 +795,7 @@ def _plot(arguments: argparse.Namespace) -> int:
     _say(
         arguments,
         data,
-        "\n".join([*left_out, f"{arguments.out}: {_number(drawn, 'curve')} from {_number(len(runs), 'run')}"]),
+        "\n".join([*left_out, f"{arguments.out}: {many(drawn, 'curve')} from {many(len(runs), 'run')}"]),
     )
     return 0
 
@@ -804,8 +804,6 @@ def _report(arguments: argparse.Namespace) -> int:
     from mepg.report.page import write_report
 
     report = write_report(arguments.runs or [Path("results")], arguments.out)
-    if not report.runs and report.problems and arguments.runs:
-        raise UsageError(f"{report.problems[0].path} {report.problems[0].reason}")
     data = {
         "page": str(report.page),
         "files": [str(path) for path in report.files],
@@ -813,7 +811,7 @@ def _report(arguments: argparse.Namespace) -> int:
         "problems": [{"path": str(problem.path), "reason": problem.reason} for problem in report.problems],
     }
     lines = [f"left out: {problem.path} {problem.reason}" for problem in report.problems]
-    lines.append(f"{report.page}: {report.runs} runs; tables and figures in {report.page.stem}-files")
+    lines.append(f"{report.page}: {many(report.runs, 'run')}; tables and figures in {report.page.stem}-files")
     _say(arguments, data, "\n".join(lines))
     return 0
 
@@ -856,10 +854,10 @@ def _export(arguments: argparse.Namespace) -> int:
             exported["numpy"] = export_numpy(source, arguments.numpy)
         for name, what in exported.items():
             data[name] = {**what._asdict(), "files": [str(path) for path in what.files]}
-            ties = f", {what.undecided} ties between actors aside" if what.undecided else ""
+            ties = f", {many(what.undecided, 'tie')} between actors aside" if what.undecided else ""
             lines.append(
                 f"  {' and '.join(data[name]['files'])}: within {max(what.difference, 1e-7):.0e} of {of} on "
-                f"{len(source.obs)} observations{ties}; {1e6 * what.seconds:,.0f} microseconds for one"
+                f"{many(len(source.obs), 'observation')}{ties}; {1e6 * what.seconds:,.0f} microseconds for one"
             )
     if arguments.card:
         path = folder.path / "README.md" if arguments.card == Path() else arguments.card
@@ -908,23 +906,19 @@ def _say_what_there_is_to_do(arguments: argparse.Namespace, stock: Stock) -> int
     workers = Local(arguments.workers).capacity()
     seconds = sum(each.values()) / workers
     data = {"runs": runs, "finished": finished, "missing": len(missing), "seconds": seconds, "workers": workers}
-    lines = [f"{runs} runs, {finished} of them finished"]
+    lines = [f"{many(runs, 'run')}, {finished} of them finished"]
     if missing:
-        lines[0] += f"; the rest takes about {_duration(seconds)} on {workers} cores"
+        lines[0] += f"; the rest takes about {_duration(seconds)} on {many(workers, 'core')}"
     lines += [f"  cannot be used: {failure.job.folder.name}: {failure.reason}" for failure in stock.unusable]
     _say(arguments, {**data, "unusable": [str(failure.job.folder) for failure in stock.unusable]}, "\n".join(lines))
     return 0
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _duration(seconds: float) -> str:
     for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
         if seconds >= 1.5 * size:
             return f"{seconds / size:,.1f} {unit}"
-    return f"{seconds:.0f} seconds"
+    return many(round(seconds), "second")
 
 
 def _say(arguments: argparse.Namespace, data: dict[str, Any], text: str) -> None:

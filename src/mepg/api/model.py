@@ -35,6 +35,7 @@ from mepg.run.loop import Loop, Record
 from mepg.run.program import Leaves, Program
 from mepg.run.replay import Replay
 from mepg.run.vector import Envs, gather
+from mepg.words import many
 
 FORMAT = 1
 WITHOUT_END = 10**9  # rounds of steps: whoever calls `learn` says how many
@@ -354,7 +355,7 @@ class Model:
         actions, action_alone = self._check_action(action)
         rows = len(actions) if obs_alone else len(obs)
         if not action_alone and len(actions) != rows:
-            raise UsageError(f"{len(obs)} observations and {len(actions)} actions do not make pairs")
+            raise UsageError(f"{many(len(obs), 'observation')} and {many(len(actions), 'action')} do not make pairs")
         obs, actions = (np.broadcast_to(each, (rows, each.shape[1])) for each in (obs, actions))
         return obs, actions, obs_alone and action_alone
 

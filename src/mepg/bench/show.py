@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from mepg.bench.measure import AS_PEERS, MAIN
 from mepg.run.files import write_whole
+from mepg.words import many
 
 Results = Mapping[str, Any]
 HOPPER = "HopperBulletEnv-v0"
@@ -42,7 +43,8 @@ def to_markdown(results: Results) -> str:
     )
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     parts.append(
-        f"Measured on {about['date']}, commit {about['commit']}, {about['cores']} cores of {about['processor']}; "
+        f"Measured on {about['date']}, commit {about['commit']}, "
+        f"{many(about['cores'], 'core')} of {about['processor']}; "
         f"{versions}{'; ' + peers if peers else ''}. One core unless said otherwise."
     )
     parts.append(_table("Goals", ("", "wanted", "measured"), [(g.what, g.wanted, g.text) for g in goals(results)]))

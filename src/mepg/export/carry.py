@@ -43,11 +43,11 @@ class Source(NamedTuple):
     rounding: float  # how far these are from those that each observation alone gives: large observations cost digits
 
     @property
-    def about(self) -> dict[str, str]:
+    def about(self) -> dict[str, str | int]:
         """What the policy is, for those who find the file without its run."""
         config = self.policy.config
-        known = {"algorithm": config.algorithm, "env": config.env, "seed": config.seed, "step": self.policy.step}
-        return {name: str(value) for name, value in {**known, "mepg": __version__}.items()}
+        known = {"algorithm": config.algorithm, "env": config.env, "mepg": __version__}
+        return {**known, "seed": config.seed, "step": self.policy.step}
 
 
 class Exported(NamedTuple):
@@ -77,7 +77,7 @@ def open_run(folder: Folder, env_id: str | None = None) -> Source:
 
 def export_onnx(source: Source, path: Path) -> Exported:
     """One file for any runtime of ONNX."""
-    content = to_onnx(source.program, source.env.sizes, source.about)
+    content = to_onnx(source.program, source.env.sizes, {name: str(value) for name, value in source.about.items()})
     session = open_session(content)
     checked = _check(source, lambda obs: session.run([ACTION], {OBS: obs})[0])
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -34,6 +34,7 @@ from mepg.paper.stats import (
 )
 from mepg.run.config import Config
 from mepg.run.envs import PAPER_TASKS
+from mepg.words import many
 
 OURS = ("ME-SAC", "ME-DDPG")  # the paper's own algorithms
 Unit = Literal["return", "minutes", "parameters"]
@@ -356,7 +357,7 @@ def _markdown_cell(cell: Cell, unit: Unit) -> str:
         if cell.difference is not None:
             parts.append(show(cell.difference, unit, signed=True, like=cell.published.value))
     if not cell.complete:
-        parts.append(f"{cell.found}/{cell.wanted} seeds")
+        parts.append(f"{cell.found}/{many(cell.wanted, 'seed')}")
     return " ".join(parts)
 
 
@@ -451,7 +452,7 @@ def _differences(config: Config) -> list[str]:
         name: getattr(config, name) for name in ("eval_every", "eval_episodes", "envs", "normalize_obs", "threads")
     }
     changed += [f"{name.replace('_', '-')}={value}" for name, value in values.items() if value != defaults[name]]
-    return [*changed, f"{config.steps:,} steps"]
+    return [*changed, many(config.steps, "step")]
 
 
 @cache

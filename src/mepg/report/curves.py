@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from mepg.run.files import write_whole
 from mepg.run.loop import Evaluations
+from mepg.words import many
 
 INK, LINE = "#444444", "#1f5fa8"
 
@@ -31,7 +32,7 @@ def draw_learning_curve(path: Path, title: str, evaluations: Evaluations) -> Non
     )
     axes.set_title(title, loc="left", color=INK, fontsize=11)
     axes.set_xlabel("environment steps", color=INK)
-    axes.set_ylabel(f"return: mean and range of {results.shape[1]} episodes", color=INK)
+    axes.set_ylabel(f"return: mean and range of {many(results.shape[1], 'episode')}", color=INK)
     axes.xaxis.set_major_formatter(lambda step, _: f"{step / 1000:g}k" if step else "0")
     axes.set_xlim(left=0)
     axes.spines[["top", "right"]].set_visible(False)

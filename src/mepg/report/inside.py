@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from mepg.report.figures import INK, plain
 from mepg.run.inspection import LEVELS, Inspection
+from mepg.words import many
 
 BELIEF, TRUTH, SECOND = "#1f6fb4", "#222222", "#d1495b"
 MOST = 6  # columns of a picture
@@ -22,7 +23,7 @@ def describe(one: Inspection) -> str:
     cut = f", {one.left_out:,} left out as too near to a cut" if one.left_out else ""
     lines = [
         f"{one.run}: {one.algorithm} on {one.env}, seed {one.seed}, step {one.step:,}",
-        f"  {one.steps:,} steps of {one.episodes} episodes{cut}",
+        f"  {many(one.steps, 'step')} of {many(one.episodes, 'episode')}{cut}",
         f"  Q is {bias_in_words(one)} on average; error {one.error:.3g}, standard deviation {one.spread:.3g}",
     ]
     if one.coverage is None:
@@ -90,7 +91,7 @@ def _draw_against(axes: Any, one: Inspection) -> None:
     )
     text = f"on average {bias_in_words(one)}; error {one.error:.3g}, spread {one.spread:.3g}"
     axes.set_title(text, loc="left", color=INK, fontsize=9)
-    _label(axes, f"return that followed ({one.episodes} episodes)", "Q and its 95% band")
+    _label(axes, f"return that followed ({many(one.episodes, 'episode')})", "Q and its 95% band")
 
 
 def _draw_calibration(axes: Any, one: Inspection) -> None:

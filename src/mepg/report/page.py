@@ -48,6 +48,7 @@ from mepg.run.config import Config
 from mepg.run.files import not_writable, write_whole
 from mepg.run.folder import Folder
 from mepg.run.inspection import LEVELS, Inspection, read_inspection
+from mepg.words import many
 
 SECTIONS = {
     "Returns": ("table1", "table6"),
@@ -163,7 +164,7 @@ def write_report(paths: Sequence[Path], out: Path, experiments: Iterable[str] = 
         inside=inside,
         problems=[(_text(problem.path), problem.reason) for problem in problems],
         unfinished=[
-            (_text(run.path), f"{run.steps[-1]:,}" if len(run.steps) else "0", f"{run.config.steps:,}")
+            (_text(run.path), f"{run.steps[-1]:,}" if len(run.steps) else "0", many(run.config.steps, "step"))
             for run in runs
             if not run.finished
         ],
@@ -224,7 +225,8 @@ def _plan(name: str, selections: Sequence[Selection], runs: Sequence[Run]) -> Pl
     plan, paper = selections[0].plan, PLANS["paper"]
     words = "as long as the paper's runs"
     if not is_papers(plan):
-        words = f"{plan.steps:,} steps instead of {paper.steps:,}, {plan.seeds} seeds instead of {paper.seeds}"
+        words = f"{many(plan.steps, 'step')} instead of {paper.steps:,}, "
+        words += f"{many(plan.seeds, 'seed')} instead of {paper.seeds}"
         words += f", with {', '.join(plan.settings)}" if plan.settings else ""
     finished = {run.config for run in runs if run.finished}
     progress = []
@@ -338,7 +340,7 @@ def _overview(runs: Sequence[Run], problems: Sequence[Problem]) -> dict[str, Any
         "hours": f"{hours:,.0f}" if hours >= 10 else f"{hours:.1f}",
         "versions": {
             name: ", ".join(
-                version if len(seen) == 1 else f"{version} ({number(count, 'run')})" for version, count in seen.items()
+                version if len(seen) == 1 else f"{version} ({many(count, 'run')})" for version, count in seen.items()
             )
             for name, seen in versions.items()
         },
@@ -378,6 +380,7 @@ def _render(**content: Any) -> str:
     )
     environment.globals |= {
         "version": mepg.__version__,
+        "many": many,
         "printed_name": printed_name,
         "short_name": short_name,
         "show": show,

@@ -21,6 +21,7 @@ from gymnasium.envs import registration
 from mepg.core.types import Sizes
 from mepg.errors import RunFailure, UsageError, at, unknown
 from mepg.run.watchdog import Overdue, Watchdog
+from mepg.words import many
 
 Vector = npt.NDArray[np.float32]
 LARGEST = float(np.finfo(np.float32).max)
@@ -263,7 +264,7 @@ def call(env_id: str, env: Any, what: str, length: int, *args: Any, **kwargs: An
     except BaseException as error:  # sys.exit() among them: a run that ends without a word would look finished
         raise RunFailure(f"{env_id}'s {what} raised {_one_line(error)}") from error
     if not isinstance(result, tuple) or len(result) != length:
-        returned = f"{len(result)} values" if isinstance(result, tuple) else _kind_of(result)
+        returned = many(len(result), "value") if isinstance(result, tuple) else _kind_of(result)
         raise RunFailure(f"{env_id}'s {what} returned {returned}, not {length} values")
     return result
 
