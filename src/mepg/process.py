@@ -72,7 +72,9 @@ class Output:
             yield
         finally:
             ctypes.CDLL(None).fflush(None)  # or it would come out later, from the C library's own buffer
-            self.answer.flush()
+            for stream in (before, sys.__stdout__, self.answer):
+                if stream is not None:
+                    stream.flush()
             sys.stdout = before
             os.dup2(kept, 1)
             os.close(kept)
@@ -86,18 +88,19 @@ def lasting_output() -> Iterator[Output]:
             os.fstat(number)
         except OSError:  # closed: the next file that is opened would get its number, and what is printed
             _point(number, os.devnull)
-    before = sys.stdout, sys.stderr
-    # What others have put in their place, a notebook or a test, is left to them.
-    if sys.stdout is sys.__stdout__:
-        sys.stdout = _open_lasting(1, sys.stdout)
-    if sys.stderr is sys.__stderr__:
-        sys.stderr = _open_lasting(2, sys.stderr)
+    names = [name for name in ("stdout", "stderr") if getattr(sys, name) is getattr(sys, f"__{name}__")]
+    before = {name: getattr(sys, name) for name in names}  # what a notebook or a test has put there is left to it
+    for name, stream in before.items():
+        lasting = _open_lasting(("stdout", "stderr").index(name) + 1, stream)
+        setattr(sys, name, lasting)
+        setattr(sys, f"__{name}__", lasting)
     try:
         yield Output(sys.stdout)
     finally:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        sys.stdout, sys.stderr = before
+        for name, stream in before.items():
+            getattr(sys, name).flush()
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
 
 
 def _open_lasting(descriptor: int, like: TextIO | None) -> TextIO:
