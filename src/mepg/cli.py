@@ -559,7 +559,9 @@ def _list_names(arguments: argparse.Namespace) -> int:
         of = f" ({algorithm.parent})" if algorithm.parent else ""
         lines.append(f"  {name:<15} {algorithm.summary}{of}")
     lines += ["", "Environments of the paper"]
-    lines += [f"  {name:<37} {s.obs:>2} observations, {many(s.action, 'action')}" for name, s in PAPER_TASKS.items()]
+    lines += [
+        f"  {name:<37} {many(s.obs, 'observation'):>15}, {many(s.action, 'action')}" for name, s in PAPER_TASKS.items()
+    ]
     lines += ["", "Any Gymnasium environment with a flat Box observation and a Box action works: --env Pendulum-v1,",
               "or --env my_package:MyEnv-v0 for one that a package of yours registers."]  # fmt: skip
     _say(arguments, data, "\n".join(lines))

@@ -189,7 +189,7 @@ def own_tables(runs: Sequence[Measured]) -> list[Table]:
     envs = tuple(sorted({run.config.env for run in runs}))
     rows, shared = group_variants(runs)
     tables = []
-    titles: dict[Unit, str] = {"return": "Returns of other runs", "minutes": "Run time of other runs"}
+    titles: dict[Unit, str] = {"return": "Returns", "minutes": "Run time"}
     for unit, title in titles.items():
         lines = []
         for label, members in rows.items():

@@ -7,7 +7,6 @@ import ctypes
 import importlib
 import math
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -296,14 +295,13 @@ def make(env_id: str, render_mode: str | None = None, *, time_limit: bool = True
 
 def full_id(env_id: str) -> str:
     """With its version; the newest if none is said, which next year may be another."""
-    module, colon, name = env_id.rpartition(":")
-    if re.search(r"-v\d+$", name):
+    parts = registration.ENV_ID_RE.fullmatch(env_id.rpartition(":")[2])
+    if parts is None or parts["version"]:  # what is no id is said when it is made
         return env_id
     with _one_line_errors(env_id):
         _register(env_id)
-        namespace, short, _ = registration.parse_env_id(name)
-        newest = registration.find_highest_version(namespace, short)
-        return env_id if newest is None else f"{module}{colon}{name}-v{newest}"
+        newest = registration.find_highest_version(parts["namespace"], parts["name"])
+        return env_id if newest is None else f"{env_id}-v{newest}"
 
 
 def time_limit_of(env_id: str) -> int | None:
