@@ -168,3 +168,14 @@ def test_pictures_do_not_need_the_backend_that_is_set(plain, backend, tmp_path):
         done = mepg(*argv, cwd=tmp_path, MPLBACKEND=backend)
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "curve.png").read_bytes() == (plain / "curve.png").read_bytes()
+
+
+def test_what_train_says_to_do_next_can_be_typed(tmp_path):
+    """Into a shell, though the folder's name has a space in it."""
+    done = mepg(*TRAIN, *TINY, "--out", "my runs/first", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.strip().startswith("next")]
+    assert line.split(maxsplit=1)[1].endswith("eval 'my runs/first'")
+    shown = mepg("export", "my runs/first", "--numpy", "numpy", "--json", cwd=tmp_path)
+    data = json.loads(shown.stdout)
+    assert (data["seed"], data["step"]) == (0, 40)

@@ -75,7 +75,7 @@ def to_markdown(results: Results) -> str:
     rest = [
         ("from the command to the first update", f"{first['first_start']:.1f} s"),
         ("the same, once more", f"{first['second_start']:.1f} s"),
-        ("ten evaluation episodes", f"{evaluation['seconds']:.1f} s for {evaluation['steps']:,.0f} steps"),
+        ("ten evaluation episodes", f"{evaluation['seconds']:.1f} s for {many(round(evaluation['steps']), 'step')}"),
     ]
     parts.append(_table("Around it", ("", ""), rest))
     growth = [

@@ -421,8 +421,8 @@ def _notes(selection: Selection, lines: Sequence[Line]) -> tuple[str, ...]:
     if experiment.metric != "parameters" and not is_papers(plan):
         paper = PLANS["paper"]
         notes.append(
-            f"Not the paper's plan: {plan.steps:,} steps instead of {paper.steps:,}, {plan.seeds} seeds instead of "
-            f"{paper.seeds}{', and ' + ', '.join(plan.settings) if plan.settings else ''}. "
+            f"Not the paper's plan: {many(plan.steps, 'step')} instead of {paper.steps:,}, "
+            f"{many(plan.seeds, 'seed')} instead of {paper.seeds}{', and ' + ', '.join(plan.settings) if plan.settings else ''}. "
             "The differences say how far, not how well."
         )
     return tuple(notes)

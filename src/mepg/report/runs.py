@@ -14,6 +14,7 @@ from mepg.errors import UsageError
 from mepg.run.config import Config
 from mepg.run.files import Damaged, finite
 from mepg.run.folder import Folder
+from mepg.words import many
 
 Vector = npt.NDArray[np.float64]
 
@@ -140,9 +141,11 @@ def _evaluations(folder: Folder, config: Config) -> tuple[npt.NDArray[np.int64],
     if list(evaluations) != [min((i + 1) * config.eval_every, config.steps) for i in range(len(evaluations))]:
         raise UsageError(f"{folder.evaluations_file} has evaluations at other steps than the run's")
     if any(len(episodes) != config.eval_episodes for episodes in evaluations.values()):
-        raise UsageError(f"{folder.evaluations_file} has other than {config.eval_episodes} episodes an evaluation")
+        raise UsageError(
+            f"{folder.evaluations_file} has other than {many(config.eval_episodes, 'episode')} an evaluation"
+        )
     if folder.result_file.exists() and len(evaluations) != whole:
-        raise UsageError(f"{folder.path} holds a finished run with {len(evaluations)} of {whole} evaluations")
+        raise UsageError(f"{folder.path} holds a finished run with {len(evaluations)} of {many(whole, 'evaluation')}")
     try:
         returns = np.array([[episode.total for episode in episodes] for episodes in evaluations.values()], float)
     except (TypeError, ValueError):
