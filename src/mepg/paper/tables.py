@@ -422,7 +422,8 @@ def _notes(selection: Selection, lines: Sequence[Line]) -> tuple[str, ...]:
         paper = PLANS["paper"]
         notes.append(
             f"Not the paper's plan: {many(plan.steps, 'step')} instead of {paper.steps:,}, "
-            f"{many(plan.seeds, 'seed')} instead of {paper.seeds}{', and ' + ', '.join(plan.settings) if plan.settings else ''}. "
+            f"{many(plan.seeds, 'seed')} instead of {paper.seeds}"
+            f"{', and ' + ', '.join(plan.settings) if plan.settings else ''}. "
             "The differences say how far, not how well."
         )
     return tuple(notes)
