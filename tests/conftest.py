@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -53,3 +55,46 @@ def batch() -> Batch:
 
 def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: "test_learning" not in item.nodeid)  # the longest first
+
+
+# What was run, what was skipped and why, and what was left out: the last lines of `make test`.
+
+LEFT_OUT = pytest.StashKey[Counter]()  # tests by their marker
+
+
+def pytest_deselected(items):
+    for item in items:
+        marker = next((mark.name for mark in item.iter_markers() if mark.name in _targets(item.config)), "other")
+        item.config.stash.setdefault(LEFT_OUT, Counter())[marker] += 1
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):  # one of pytest-xdist's, which all collect the same
+        session.config.workeroutput["left_out"] = dict(session.config.stash.get(LEFT_OUT, {}))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    node.config.stash[LEFT_OUT] = Counter(getattr(node, "workeroutput", {}).get("left_out", {}))
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    stats = terminalreporter.stats
+    ran = {name: len(stats.get(name, ())) for name in ("passed", "failed", "error", "xfailed", "xpassed")}
+    said = ", ".join(f"{count} {name}" for name, count in ran.items() if count)
+    reasons = Counter(str(report.longrepr[2]).removeprefix("Skipped: ") for report in stats.get("skipped", ()))
+    terminalreporter.section("what was run")
+    terminalreporter.line(f"run: {sum(ran.values())}" + (f" ({said})" if said else ""))
+    terminalreporter.line(f"skipped: {reasons.total()}")
+    for reason, count in reasons.most_common():
+        terminalreporter.line(f"  {count:>4}  {reason}")
+    left_out = config.stash.get(LEFT_OUT, Counter())
+    terminalreporter.line(f"left out: {left_out.total()}")
+    for marker, count in left_out.most_common():
+        terminalreporter.line(f"  {count:>4}  {marker}: {_targets(config).get(marker, 'not asked for')}")
+
+
+def _targets(config):
+    """The make target that runs a marker's tests, from what pyproject.toml says about it."""
+    found = (re.match(r"(\w+):.*(make [\w-]+) runs these", line) for line in config.getini("markers"))
+    return {match[1]: f"{match[2]} runs these" for match in found if match}

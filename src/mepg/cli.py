@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mepg.errors import RunFailure, UsageError, unknown
+from mepg.process import Output, lasting_output, of_our_own
+from mepg.words import many
 
 if TYPE_CHECKING:
     from mepg.engine.schedule import Engine, Stock
@@ -27,6 +30,19 @@ EXIT_FAILURE, EXIT_USAGE = 1, 2
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit status."""
+    with of_our_own(), lasting_output() as output:
+        try:
+            status = _run(argv, output)
+        except SystemExit:  # argparse's
+            if output.trouble() is None:
+                raise
+            status = 0
+        if trouble := output.trouble():
+            print(f"mepg: standard output cannot be written: {trouble.strerror}", file=sys.stderr)
+        return status or (EXIT_FAILURE if trouble else 0)
+
+
+def _run(argv: Sequence[str] | None, output: Output) -> int:
     parser = _parser()
     arguments = parser.parse_args(argv)
     command: Callable[[argparse.Namespace], int] = arguments.command
@@ -34,11 +50,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if getattr(arguments, "config", None):
             arguments.parser.set_defaults(**_read_settings(arguments.config, arguments.parser, arguments.env))
             arguments = parser.parse_args(argv)  # once more: what the command line says wins
+        arguments.output = output
         saves = command in (_train, _reproduce, _tune)
-        with _signals_to(_end_at_once) if saves else contextlib.nullcontext():  # until there is something to save
-            status = command(arguments)
-        sys.stdout.flush()
-        return status
+        with (
+            _signals_to(_end_at_once) if saves else contextlib.nullcontext(),  # until there is something to save
+            output.only_answer() if arguments.json else contextlib.nullcontext(),
+        ):
+            return command(arguments)
     except UsageError as error:
         print(f"mepg: {_plain(error)}", file=sys.stderr)
         return EXIT_USAGE
@@ -48,25 +66,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("mepg: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
-    except BrokenPipeError:  # the reader of our output has gone, as `head` does
-        _drop_output_that_cannot_be_written()
-        return EXIT_FAILURE
     except OSError as error:  # a full disk, a folder that is taken away: the checkpoints before it are whole
         said = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else error
         print(f"mepg: {_plain(said)}", file=sys.stderr)
-        _drop_output_that_cannot_be_written()
         return EXIT_FAILURE
     except MemoryError as error:
         print(f"mepg: there is not enough memory: {error}", file=sys.stderr)
         return EXIT_FAILURE
-
-
-def _drop_output_that_cannot_be_written() -> None:
-    """Python would try once more at its end, and say so in its own words."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _plain(text: object) -> str:
@@ -308,7 +314,7 @@ def _train(arguments: argparse.Namespace) -> int:
         arguments.parser.error("the following arguments are required: ALGO, --env; or a --config that names them")
     from mepg.run import machine
 
-    machine.prepare(arguments.threads)
+    machine.take_over(arguments.threads)
     from mepg.display import Display
     from mepg.run.config import Config
     from mepg.run.session import Session
@@ -370,7 +376,8 @@ def _signals_to(handler: Callable[[int, types.FrameType | None], None]) -> Itera
 def _end_at_once(number: int, _: types.FrameType | None = None) -> None:
     """Leave without a word from anyone else: files are whole or absent, and an orderly exit may crash in JAX."""
     show_cursor = b"\x1b[?25h\n" if os.isatty(2) else b""
-    os.write(2, show_cursor + b"mepg: interrupted; what the last checkpoint holds is safe\n")
+    with contextlib.suppress(OSError):  # nobody may be there to read it
+        os.write(2, show_cursor + b"mepg: interrupted; what the last checkpoint holds is safe\n")
     os._exit(128 + number)
 
 
@@ -384,14 +391,15 @@ def _say_stopped(arguments: argparse.Namespace, session: Session, path: Path) ->
 
 def _ending(path: Path, session: Session, already_finished: bool) -> str:
     result, folder = session.result or {}, session.folder
+    best = many(min(5, result["evaluations"]), "best evaluation")
     lines = [
-        f"{'Already finished' if already_finished else 'Finished'}: {result['steps']:,} steps "
+        f"{'Already finished' if already_finished else 'Finished'}: {many(result['steps'], 'step')} "
         f"in {result['seconds'] / 60:.1f} minutes",
         f"  return   {result['final_return']:,.1f} at the end, {result['best_return']:,.1f} at best,",
-        f"           {result['mean_of_five_best']:,.1f} over the {min(5, result['evaluations'])} best evaluations",
+        f"           {result['mean_of_five_best']:,.1f} over the {best}",
         f"  curve    {folder.curve_file}",
         f"  run      {path}",
-        f"  next     {_program()} eval {path}{_say_module(session.config.env)}",
+        f"  next     {_program()} eval {shlex.quote(str(path))}{_say_module(session.config.env)}",
         f"           {_program()} train me-ddpg --env HopperBulletEnv-v0",
     ]
     return "\n".join(lines)
@@ -401,12 +409,12 @@ def _program() -> str:
     """What to type to get this program again."""
     if Path(sys.argv[0]).name == "__main__.py":
         return "python -m mepg"
-    return "mepg" if shutil.which("mepg") else os.path.relpath(sys.argv[0])
+    return "mepg" if shutil.which("mepg") else shlex.quote(os.path.relpath(sys.argv[0]))
 
 
 def _say_module(env: str) -> str:
     """A module that a file names is not imported unless the user names it too."""
-    return f" --env {env}" if ":" in env else ""
+    return f" --env {shlex.quote(env)}" if ":" in env else ""
 
 
 def _eval(arguments: argparse.Namespace) -> int:
@@ -469,7 +477,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
     if arguments.out.suffix != ".png":
         raise UsageError(f"the picture is a .png, not {arguments.out.name!r}")
     if len(arguments.runs) > MOST:
-        raise UsageError(f"at most {MOST} runs fit into a picture, not {len(arguments.runs)}")
+        raise UsageError(f"at most {many(MOST, 'run')} fit into a picture, not {len(arguments.runs)}")
     folders = [Folder(path) for path in arguments.runs]
     found, written = [], []
     for folder in folders:
@@ -489,10 +497,10 @@ def _inspect(arguments: argparse.Namespace) -> int:
         write_whole(arguments.out, draw_inspections(found))
         written.append(arguments.out)
         if not arguments.json:
-            print(f"{arguments.out}: {len(found)} runs side by side")
+            print(f"{arguments.out}: {many(len(found), 'run')} side by side")
     if arguments.json:
         runs = [{**one.figures(), "noise_ratio": noise_ratio(one)} for one in found]
-        print(json.dumps({"runs": runs, "pictures": [str(path) for path in written]}))
+        _say(arguments, {"runs": runs, "pictures": [str(path) for path in written]}, "")
     return 0
 
 
@@ -551,7 +559,9 @@ def _list_names(arguments: argparse.Namespace) -> int:
         of = f" ({algorithm.parent})" if algorithm.parent else ""
         lines.append(f"  {name:<15} {algorithm.summary}{of}")
     lines += ["", "Environments of the paper"]
-    lines += [f"  {name:<37} {s.obs:>2} observations, {s.action} actions" for name, s in PAPER_TASKS.items()]
+    lines += [
+        f"  {name:<37} {many(s.obs, 'observation'):>15}, {many(s.action, 'action')}" for name, s in PAPER_TASKS.items()
+    ]
     lines += ["", "Any Gymnasium environment with a flat Box observation and a Box action works: --env Pendulum-v1,",
               "or --env my_package:MyEnv-v0 for one that a package of yours registers."]  # fmt: skip
     _say(arguments, data, "\n".join(lines))
@@ -590,13 +600,15 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _params(arguments: argparse.Namespace) -> int:
     from mepg.algos import algorithms
-    from mepg.run.envs import PAPER_TASKS, Env
+    from mepg.core.arithmetic import ours
+    from mepg.run.envs import PAPER_TASKS, Env, full_id
 
     tasks = PAPER_TASKS
     if arguments.env is not None:
-        tasks = {arguments.env: PAPER_TASKS.get(arguments.env) or Env(arguments.env).sizes}
+        env_id = full_id(arguments.env)
+        tasks = {env_id: PAPER_TASKS.get(env_id) or Env(env_id).sizes}
     counts = {
-        name: {env: algorithm.count_parameters(algorithm.spec, sizes)._asdict() for env, sizes in tasks.items()}
+        name: {env: ours(algorithm.count_parameters)(algorithm.spec, sizes)._asdict() for env, sizes in tasks.items()}
         for name, algorithm in algorithms().items()
     }
     lines = ["Parameters in thousands, target networks included: as the paper counts | as they are", ""]
@@ -615,7 +627,7 @@ def _params(arguments: argparse.Namespace) -> int:
 def _reproduce(arguments: argparse.Namespace) -> int:
     from mepg.run import machine
 
-    machine.prepare(1)
+    machine.take_over(1)
     from mepg.display import Board
     from mepg.engine.schedule import carry_out, claim, take_stock
     from mepg.paper.experiments import jobs
@@ -642,14 +654,18 @@ def _reproduce(arguments: argparse.Namespace) -> int:
         "failed": [{"run": str(f.job.folder), "reason": f.reason, "log": f.log and str(f.log)} for f in failures],
         "stopped_by": stopped[0] if stopped else None,
     }
-    lines = [f"{done} of {len(wanted)} runs are finished, in {folder}"]
+    lines = [f"{done} of {many(len(wanted), 'run')} finished, in {folder}"]
     lines += [f"  failed: {f.job.folder.name}: {f.reason}" + (f" ({f.log})" if f.log else "") for f in failures]
     if stopped:
         lines.append(f"{stopped[0]}: saved; the same command goes on from there")
     else:
-        page = write_report([folder], arguments.results / f"{folder.name}.html").page
-        data["report"] = str(page)
-        lines.append(f"  page: {page}")
+        try:
+            names = [selection.name for selection in selections]
+            page = write_report([folder], arguments.results / f"{folder.name}.html", names).page
+            data["report"] = str(page)
+            lines.append(f"  page: {page}")
+        except UsageError as error:  # what was done is said all the same
+            lines.append(f"  no page: {error}")
     _say(arguments, data, "\n".join(lines))
     return 128 + int(signal.Signals[stopped[0]]) if stopped else EXIT_FAILURE if failures else 0
 
@@ -664,13 +680,13 @@ def _engine(arguments: argparse.Namespace) -> Engine:
 def _tune(arguments: argparse.Namespace) -> int:
     from mepg.run import machine
 
-    machine.prepare(1)
+    machine.take_over(1)
     from rich.console import Console
 
     from mepg import algos
     from mepg.core.settings import apply_settings
     from mepg.engine.schedule import carry_out, claim
-    from mepg.run.envs import Env
+    from mepg.run.envs import Env, full_id
     from mepg.tune.space import default_space, parse_space
     from mepg.tune.study import Outcome, Question, Study, require_optuna
 
@@ -680,7 +696,7 @@ def _tune(arguments: argparse.Namespace) -> int:
     spec = apply_settings(algos.find(arguments.algorithm).spec, arguments.set)
     question = Question(
         algorithm=arguments.algorithm,
-        env=arguments.env,
+        env=full_id(arguments.env),
         space=parse_space(spec, arguments.space) if arguments.space else default_space(spec),
         settings=tuple(arguments.set),
         seeds=arguments.seeds,
@@ -690,7 +706,7 @@ def _tune(arguments: argparse.Namespace) -> int:
         envs=arguments.envs,
         normalize_obs=arguments.normalize_obs,
     )
-    Env(arguments.env).close()  # says now what every run would say
+    Env(question.env).close()  # says now what every run would say
     engine = _engine(arguments)
     folder = arguments.out or Path("tune") / question.config((), 0).folder_name().removesuffix("_seed0")
     console = Console(stderr=arguments.json, highlight=False, soft_wrap=True)
@@ -709,20 +725,13 @@ def _tune(arguments: argparse.Namespace) -> int:
         study.look()
         best, counts = study.best(), study.counts()
     data: dict[str, Any] = {"study": str(folder), **counts, "stopped_by": stopped[0] if stopped else None, "best": None}
-    lines = [
-        f"{counts['complete']} trials complete, {counts['given_up']} given up, {counts['failed']} failed, in {folder}"
-    ]
+    complete = many(counts["complete"], "trial")
+    lines = [f"{complete} complete, {counts['given_up']} given up, {counts['failed']} failed, in {folder}"]
     if best is not None:
-        data["best"] = {
-            "trial": best.number,
-            "score": best.score,
-            "set": best.settings,
-            "file": str(folder / "best.json"),
-        }
+        file = str(folder / "best.json")
+        data["best"] = {"trial": best.number, "score": best.score, "set": best.settings, "file": file}
         lines.append(f"  best: {best.score:,.1f} with {' '.join(best.settings)}")
-        lines.append(
-            f"  next: {_program()} train --config {folder / 'best.json'}{_say_module(arguments.env)} --seed 100"
-        )
+        lines.append(f"  next: {_program()} train --config {shlex.quote(file)}{_say_module(question.env)} --seed 100")
     if stopped:
         lines.append(f"{stopped[0]}: saved; the same command goes on from there")
     _say(arguments, data, "\n".join(lines))
@@ -737,7 +746,7 @@ def _bench(arguments: argparse.Namespace) -> int:
     from mepg.bench.peers import prepare
     from mepg.bench.show import draw, to_markdown
     from mepg.run.envs import Env
-    from mepg.run.files import write_json
+    from mepg.run.files import write_json, write_whole
 
     if arguments.rounds < 1:
         raise UsageError("rounds must be at least 1, not 0")
@@ -756,10 +765,10 @@ def _bench(arguments: argparse.Namespace) -> int:
     results["about"]["peers"] = {peer.name: peer.versions for peer in peers}
     write_json(arguments.out / "bench.json", results)
     text = to_markdown(results)
-    (arguments.out / "bench.md").write_text(text)
+    write_whole(arguments.out / "bench.md", text.encode())
     draw(results, arguments.out / "bench.png")
     if arguments.json:
-        print(json.dumps(results))
+        _say(arguments, results, "")
     else:
         Console().print(Markdown(text))
         print(f"-> {arguments.out}/bench.json, bench.md, bench.png")
@@ -788,7 +797,7 @@ def _plot(arguments: argparse.Namespace) -> int:
     _say(
         arguments,
         data,
-        "\n".join([*left_out, f"{arguments.out}: {_number(drawn, 'curve')} from {_number(len(runs), 'run')}"]),
+        "\n".join([*left_out, f"{arguments.out}: {many(drawn, 'curve')} from {many(len(runs), 'run')}"]),
     )
     return 0
 
@@ -797,8 +806,6 @@ def _report(arguments: argparse.Namespace) -> int:
     from mepg.report.page import write_report
 
     report = write_report(arguments.runs or [Path("results")], arguments.out)
-    if not report.runs and report.problems and arguments.runs:
-        raise UsageError(f"{report.problems[0].path} {report.problems[0].reason}")
     data = {
         "page": str(report.page),
         "files": [str(path) for path in report.files],
@@ -806,7 +813,7 @@ def _report(arguments: argparse.Namespace) -> int:
         "problems": [{"path": str(problem.path), "reason": problem.reason} for problem in report.problems],
     }
     lines = [f"left out: {problem.path} {problem.reason}" for problem in report.problems]
-    lines.append(f"{report.page}: {report.runs} runs; tables and figures in {report.page.stem}-files")
+    lines.append(f"{report.page}: {many(report.runs, 'run')}; tables and figures in {report.page.stem}-files")
     _say(arguments, data, "\n".join(lines))
     return 0
 
@@ -849,10 +856,10 @@ def _export(arguments: argparse.Namespace) -> int:
             exported["numpy"] = export_numpy(source, arguments.numpy)
         for name, what in exported.items():
             data[name] = {**what._asdict(), "files": [str(path) for path in what.files]}
-            ties = f", {what.undecided} ties between actors aside" if what.undecided else ""
+            ties = f", {many(what.undecided, 'tie')} between actors aside" if what.undecided else ""
             lines.append(
                 f"  {' and '.join(data[name]['files'])}: within {max(what.difference, 1e-7):.0e} of {of} on "
-                f"{len(source.obs)} observations{ties}; {1e6 * what.seconds:,.0f} microseconds for one"
+                f"{many(len(source.obs), 'observation')}{ties}; {1e6 * what.seconds:,.0f} microseconds for one"
             )
     if arguments.card:
         path = folder.path / "README.md" if arguments.card == Path() else arguments.card
@@ -901,24 +908,20 @@ def _say_what_there_is_to_do(arguments: argparse.Namespace, stock: Stock) -> int
     workers = Local(arguments.workers).capacity()
     seconds = sum(each.values()) / workers
     data = {"runs": runs, "finished": finished, "missing": len(missing), "seconds": seconds, "workers": workers}
-    lines = [f"{runs} runs, {finished} of them finished"]
+    lines = [f"{many(runs, 'run')}, {finished} of them finished"]
     if missing:
-        lines[0] += f"; the rest takes about {_duration(seconds)} on {workers} cores"
+        lines[0] += f"; the rest takes about {_duration(seconds)} on {many(workers, 'core')}"
     lines += [f"  cannot be used: {failure.job.folder.name}: {failure.reason}" for failure in stock.unusable]
     _say(arguments, {**data, "unusable": [str(failure.job.folder) for failure in stock.unusable]}, "\n".join(lines))
     return 0
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _duration(seconds: float) -> str:
     for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
         if seconds >= 1.5 * size:
             return f"{seconds / size:,.1f} {unit}"
-    return f"{seconds:.0f} seconds"
+    return many(round(seconds), "second")
 
 
 def _say(arguments: argparse.Namespace, data: dict[str, Any], text: str) -> None:
-    print(json.dumps(data) if arguments.json else _plain(text))
+    print(json.dumps(data) if arguments.json else _plain(text), file=arguments.output.answer)

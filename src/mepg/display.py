@@ -19,6 +19,7 @@ from mepg.engine.jobs import Progress as Going
 from mepg.engine.schedule import Failure
 from mepg.run.loop import Record
 from mepg.run.session import Session
+from mepg.words import many
 
 REFRESH = 0.25  # seconds
 
@@ -173,7 +174,9 @@ class Board:
             note = "" if going.last_return is None else f"return {going.last_return:,.1f}"
             self._progress.update(self._bars[job], completed=going.step, note=note)
             self._done[job] = going.step
-        count = f"{self._finished_before + finished}/{self._runs} runs" + (f", {failed} failed" if failed else "")
+        count = f"{self._finished_before + finished}/{many(self._runs, 'run')}" + (
+            f", {failed} failed" if failed else ""
+        )
         self._progress.update(self._whole, completed=sum(self._done.values()), note=count)
         if not self._live and not self._quiet and (finished, failed) != self._said:
             self._said = finished, failed

@@ -162,4 +162,4 @@ def test_outputs_that_cannot_be_written(what, full, disk, whole, capfd):
 def test_a_dry_run_needs_no_room(disk, capsys):
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
     assert main(["reproduce", "table1", *ONE, "--results", f"{disk}/results", "--dry-run"]) == 0
-    assert "1 runs, 0 of them finished; the rest takes about" in capsys.readouterr().out
+    assert "1 run, 0 of them finished; the rest takes about" in capsys.readouterr().out

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -70,7 +71,7 @@ def test_tables_of_the_paper_and_own_runs(html):
     for title in ("Table 1: Returns", "Table 3: Run time", "Table 4: Parameters", "Table 10: Parameters"):
         assert title in text
     assert "paper 2,533 ± 106" in text
-    assert "Returns of other runs" in text
+    assert "Other runs" in text
     own = html[html.index('id="own"') : html.index('id="reading"')]
     assert "<small>paper" not in own
 
@@ -126,14 +127,32 @@ def test_the_same_runs_give_the_same_page(report, html, tmp_path):
     }
 
 
-def test_a_folder_without_runs_still_has_the_parameters(tmp_path):
-    report = write_report([tmp_path], tmp_path / "out.html")
+def test_nothing_is_not_written_over_something(tmp_path):
+    (tmp_path / "out.html").write_text("last month's")
+    with pytest.raises(UsageError, match=f"no run to report: {tmp_path} holds no run; nowhere is not a folder"):
+        write_report([tmp_path, Path("nowhere")], tmp_path / "out.html", ["table1"])
+    assert (tmp_path / "out.html").read_text() == "last month's"
+    assert not (tmp_path / "out-files").exists()
+
+
+def test_parameters_need_no_runs(tmp_path):
+    report = write_report([tmp_path], tmp_path / "out.html", ["table10"])
     assert report.runs == 0
     assert [problem.reason for problem in report.problems] == ["holds no run"]
     text = Tags(report.page.read_text()).text
     assert "Table 10: Parameters" in text
-    assert "None of these runs belongs to a plan of the paper" in text
+    assert "Table 4" not in text
     assert (tmp_path / "out-files" / "table10.csv").exists()
+
+
+def test_a_report_of_ones_own_runs_begins_with_them(tmp_path):
+    write_run(tmp_path / "runs" / "mine", make())
+    page = write_report([tmp_path / "runs"], tmp_path / "out.html").page.read_text()
+    assert page.index('<section id="own">') < page.index('<section id="overview">')
+    text = Tags(page).text
+    assert "1 run, 1 finished." in text
+    assert "Table 4" not in text
+    assert "what the paper" not in text
 
 
 def test_heat_maps_are_divided_by_the_best(tmp_path):
@@ -150,6 +169,7 @@ def test_heat_maps_are_divided_by_the_best(tmp_path):
 
 
 def test_where_a_page_cannot_be_written(tmp_path):
+    write_run(tmp_path / "run", make())
     with pytest.raises(UsageError, match="is a folder"):
         write_report([tmp_path], tmp_path)
     (tmp_path / "file").write_text("")

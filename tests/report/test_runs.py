@@ -67,6 +67,29 @@ def test_runs_at_any_depth_each_once(tmp_path):
     assert problems == []
 
 
+def test_links_are_followed_to_a_run_and_named_otherwise(tmp_path):
+    elsewhere = write_run(tmp_path / "elsewhere" / "run", make(seed=1)).parent
+    runs = tmp_path / "runs"
+    write_run(runs / "own", make(seed=0))
+    for name, target in {
+        "a": elsewhere / "run",  # of which there is no other here
+        "latest": runs / "own",  # which is there by its own name
+        "folder": elsewhere,
+        "circle": runs,
+        "gone": tmp_path / "gone",
+    }.items():
+        (runs / name).symlink_to(target)
+    found, problems = collect([runs])
+    assert {run.path.name: run.config.seed for run in found} == {"own": 0, "a": 1}
+    reasons = {problem.path.name: problem.reason for problem in problems}
+    assert reasons == {
+        "folder": "is a link to a folder of others: name that folder itself",
+        "circle": "is a link to a folder of others: name that folder itself",
+        "gone": "is a link that leads nowhere",
+    }
+    assert len(collect([runs / "folder"])[0]) == 1
+
+
 def test_the_same_run_twice_counts_once(tmp_path):
     write_run(tmp_path / "a", make())
     write_run(tmp_path / "b", make())

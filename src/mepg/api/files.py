@@ -16,7 +16,7 @@ import safetensors.numpy
 from mepg.core.settings import to_json
 from mepg.errors import UsageError
 from mepg.run.checkpoint import Checkpoints
-from mepg.run.envs import Env
+from mepg.run.envs import Env, full_id
 from mepg.run.files import MOST_BYTES, Arrays, Damaged, from_npz, from_zip, read_whole, to_npz, write_whole
 from mepg.run.folder import Folder
 
@@ -95,7 +95,9 @@ def read_model(location: Location, env: Any = None) -> tuple[dict[str, Any], Arr
 def _read_run(path: Path, env: Any) -> tuple[dict[str, Any], Arrays]:
     """The newest whole checkpoint of a run, as `save` would have written it."""
     config = Folder(path).config()
-    said = config.env if isinstance(env, str) and env == config.env else None  # another one may have the same spaces
+    said = (
+        config.env if isinstance(env, str) and full_id(env) == config.env else None
+    )  # another may have the same spaces
     env_id = Folder(path).env(said)
     checkpoints = Checkpoints(path, config.fingerprint)
     for step in checkpoints.steps():

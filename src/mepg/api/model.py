@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 import gymnasium
-import jax
 import numpy as np
 import numpy.typing as npt
 
@@ -28,7 +27,6 @@ from mepg.api.vecenv import VecEnv, infos_of, known_to_stable_baselines
 from mepg.core.posterior import SAMPLES
 from mepg.core.settings import from_json, to_json
 from mepg.errors import UsageError
-from mepg.run import machine
 from mepg.run.checkpoint import flatten, unflatten
 from mepg.run.config import Config
 from mepg.run.envs import Spaces
@@ -38,7 +36,9 @@ from mepg.run.keys import MAX_SEED
 from mepg.run.loop import Loop, Record
 from mepg.run.program import Leaves, Program
 from mepg.run.replay import Replay
+from mepg.run.threads import limit_threads
 from mepg.run.vector import Envs, FromStableBaselines, gather
+from mepg.words import many
 
 WITHOUT_END = 10**9  # rounds of steps: whoever calls `learn` says how many
 
@@ -431,7 +431,7 @@ class Model:
         actions, action_alone = self._check_action(action)
         rows = len(actions) if obs_alone else len(obs)
         if not action_alone and len(actions) != rows:
-            raise UsageError(f"{len(obs)} observations and {len(actions)} actions do not make pairs")
+            raise UsageError(f"{many(len(obs), 'observation')} and {many(len(actions), 'action')} do not make pairs")
         obs, actions = (np.broadcast_to(each, (rows, each.shape[1])) for each in (obs, actions))
         return obs, actions, obs_alone and action_alone
 
@@ -599,7 +599,7 @@ class Model:
         agent = model._config.build(spaces.sizes)
         model._program = Program(model._config, agent, spaces.sizes)
         try:
-            state = unflatten(arrays, jax.eval_shape(agent.init, jax.random.key(0)), "agent")
+            state = unflatten(arrays, model._program.template, "agent")
         except Damaged as damage:
             raise UsageError(f"{name} is damaged: {damage}") from None
         model._standing = _Loaded(model._program.flatten(state), steps, episodes, None, threading.RLock())
@@ -698,7 +698,7 @@ def _prepare(threads: int) -> None:
     """Settle threads and compiled programs with the machine, once for each process."""
     global _PREPARED
     if _PREPARED is None:
-        machine.prepare(threads)
+        limit_threads(threads)
         _PREPARED = threads
     elif threads != _PREPARED:
         raise UsageError(f"threads={threads}: this process computes with {_PREPARED}, which its first model chose")

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from mepg.errors import UsageError
 from mepg.run.envs import Outcome
 from mepg.run.vector import Envs
+from mepg.words import many
 
 Places = None | int | Iterable[int]  # all environments, one, or some
 
@@ -60,7 +61,7 @@ class VecEnv:
         shape = (self.num_envs, *self._envs.spaces.action_shape)
         own = np.array(actions, self._envs.spaces.low.dtype)  # a copy: it becomes the environments' own
         if own.shape != shape:
-            raise UsageError(f"actions for {self.num_envs} environments have shape {shape}, not {own.shape}")
+            raise UsageError(f"actions for {many(self.num_envs, 'environment')} have shape {shape}, not {own.shape}")
         self._actions = own
 
     def step_wait(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], list[Any]]:

@@ -9,13 +9,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib
 import numpy as np
+from matplotlib import style
+from matplotlib.figure import Figure
 
 from mepg.bench.measure import AS_PEERS, MAIN
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
+from mepg.run.files import write_whole
+from mepg.words import many
 
 Results = Mapping[str, Any]
 HOPPER = "HopperBulletEnv-v0"
@@ -43,7 +43,8 @@ def to_markdown(results: Results) -> str:
     )
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     parts.append(
-        f"Measured on {about['date']}, commit {about['commit']}, {about['cores']} cores of {about['processor']}; "
+        f"Measured on {about['date']}, commit {about['commit']}, "
+        f"{many(about['cores'], 'core')} of {about['processor']}; "
         f"{versions}{'; ' + peers if peers else ''}. One core unless said otherwise."
     )
     parts.append(_table("Goals", ("", "wanted", "measured"), [(g.what, g.wanted, g.text) for g in goals(results)]))
@@ -74,7 +75,7 @@ def to_markdown(results: Results) -> str:
     rest = [
         ("from the command to the first update", f"{first['first_start']:.1f} s"),
         ("the same, once more", f"{first['second_start']:.1f} s"),
-        ("ten evaluation episodes", f"{evaluation['seconds']:.1f} s for {evaluation['steps']:,.0f} steps"),
+        ("ten evaluation episodes", f"{evaluation['seconds']:.1f} s for {many(round(evaluation['steps']), 'step')}"),
     ]
     parts.append(_table("Around it", ("", ""), rest))
     growth = [
@@ -116,9 +117,11 @@ def goals(results: Results) -> list[Goal]:
     return listed
 
 
+@style.context("default")  # whatever the process has chosen
 def draw(results: Results, path: Path) -> None:
     """Updates against their multiplications, and steps per second, ours and others'."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), gridspec_kw={"width_ratios": (1, 1.35)})
+    figure = Figure(figsize=(11, 4.2))
+    left, right = figure.subplots(1, 2, gridspec_kw={"width_ratios": (1, 1.35)})
     updates, loops = results["updates"], results["loops"][HOPPER]
     y = np.arange(len(MAIN))
     bare = [updates[name]["multiplications_milliseconds"] for name in MAIN]
@@ -146,8 +149,9 @@ def draw(results: Results, path: Path) -> None:
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=150)
+    write_whole(path, picture.getvalue())
 
 
 def _label(name: str) -> str:

@@ -24,7 +24,7 @@ def main() -> None:
     task: dict[str, Any] = json.loads(sys.argv[1])
     from mepg.run import machine
 
-    machine.prepare(task["threads"])
+    machine.take_over(task["threads"])
     work = _TASKS[task["what"]](task)
     print(json.dumps({"ready": True}), flush=True)
     for _ in sys.stdin:

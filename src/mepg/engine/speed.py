@@ -8,11 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import gymnasium
-
 from mepg.engine.jobs import Job
 from mepg.run.config import Config
-from mepg.run.envs import Env
+from mepg.run.envs import Env, time_limit_of
 from mepg.run.files import Damaged, read_json, write_json
 from mepg.run.loop import Loop
 from mepg.run.replay import Replay
@@ -32,7 +30,7 @@ class Speed(NamedTuple):
     def seconds(self, config: Config) -> float:
         """Of the whole run, if no evaluation ends early."""
         warmup = min(config.spec.warmup, config.steps)
-        limit: int = gymnasium.spec(config.env).max_episode_steps or 1_000
+        limit = time_limit_of(config.env) or 1_000
         evaluations = -(-config.steps // config.eval_every) * config.eval_episodes * limit
         learning = (config.steps - warmup) * self.step
         return float(self.beginning + warmup * self.random_step + learning + evaluations * self.evaluation_step)

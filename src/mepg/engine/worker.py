@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mepg.errors import RunFailure, UsageError
+from mepg.process import of_our_own
 
 SAY_EVERY = 0.5  # seconds between two words about progress
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
@@ -31,7 +32,7 @@ def main() -> int:
     from mepg.run import machine
 
     try:
-        machine.prepare(told["config"]["threads"])
+        machine.take_over(told["config"]["threads"])
         return carry_out(told)
     except UsageError as error:
         print(f"mepg: {error}", file=sys.stderr)
@@ -85,4 +86,5 @@ def stop_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with of_our_own():
+        sys.exit(main())

@@ -20,6 +20,7 @@ from mepg.run.folder import Folder
 from mepg.run.keys import episode_seed
 from mepg.run.policy import Policy, load_policy
 from mepg.run.video import Film
+from mepg.words import many
 
 FILM = "replay.mp4"  # the name that the hub looks for
 
@@ -72,12 +73,12 @@ def _text(folder: Folder, policy: Policy, evaluations: dict[int, list[Episode]],
         "",
         f"# {config.algorithm} on {config.env}",
         "",
-        f"Trained with mepg for {policy.step:,} steps{unfinished}. The algorithm: {algorithm.summary}.",
+        f"Trained with mepg for {many(policy.step, 'step')}{unfinished}. The algorithm: {algorithm.summary}.",
         "",
         *([f"![The first episode of an evaluation]({film})", ""] if film else []),
         "| | |",
         "| --- | --- |",
-        f"| return after {step:,} steps | {reward} over {len(returns)} episodes without exploration |",
+        f"| return after {many(step, 'step')} | {reward} over {many(len(returns), 'episode')} without exploration |",
         f"| best evaluation | {max(np.mean([e.total for e in each]) for each in evaluations.values()):.2f} |",
         f"| seed | {config.seed} |",
         f"| observations normalised | {'yes' if config.normalize_obs else 'no'} |",

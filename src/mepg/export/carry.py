@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mepg import __version__
+from mepg.core.arithmetic import ours
 from mepg.errors import RunFailure
 from mepg.export.numpy import to_npz, write_numpy
 from mepg.export.onnx import open_session, to_onnx
@@ -42,11 +43,11 @@ class Source(NamedTuple):
     rounding: float  # how far these are from those that each observation alone gives: large observations cost digits
 
     @property
-    def about(self) -> dict[str, str]:
+    def about(self) -> dict[str, str | int]:
         """What the policy is, for those who find the file without its run."""
         config = self.policy.config
-        known = {"algorithm": config.algorithm, "env": config.env, "seed": config.seed, "step": self.policy.step}
-        return {name: str(value) for name, value in {**known, "mepg": __version__}.items()}
+        known = {"algorithm": config.algorithm, "env": config.env, "mepg": __version__}
+        return {**known, "seed": config.seed, "step": self.policy.step}
 
 
 class Exported(NamedTuple):
@@ -77,7 +78,8 @@ def open_run(folder: Folder, env_id: str | None = None) -> Source:
 
 def export_onnx(source: Source, path: Path) -> Exported:
     """One file for any runtime of ONNX."""
-    content = to_onnx(source.program, source.env.sizes.obs, source.about)
+    about = {name: str(value) for name, value in source.about.items()}
+    content = to_onnx(source.program, source.env.sizes.obs, about)
     session = open_session(content)
     checked = _check(source, lambda obs: session.run([ACTION], {OBS: obs})[0])
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +100,7 @@ def _in_full_precision(policy: Policy, env: Env) -> Policy:
     if getattr(spec, "precision", "full") == "full":
         return policy
     agent = replace(policy.config, spec=replace(spec, precision="full")).build(env.sizes)
-    return policy._replace(exploit=jax.jit(agent.exploit))
+    return policy._replace(exploit=ours(jax.jit(agent.exploit)))
 
 
 def _meet(policy: Policy, env: Env) -> Vector:

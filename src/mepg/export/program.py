@@ -16,6 +16,7 @@ import numpy as np
 from jax import export
 from jax.extend.core import ClosedJaxpr, Literal
 
+from mepg.core.arithmetic import ours
 from mepg.errors import UsageError
 from mepg.export.standalone import OPERATIONS
 from mepg.run.checkpoint import flatten
@@ -45,6 +46,7 @@ class Program(NamedTuple):
     operations: list[Operation]
 
 
+@ours
 def trace(act: Callable[[Any, jax.Array], jax.Array], state: Any, obs_size: int) -> Program:
     """What `act(state, obs)` does to observations. Whatever depends on the state alone is computed here and now."""
     (batch,) = export.symbolic_shape("batch")

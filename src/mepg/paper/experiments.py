@@ -15,7 +15,7 @@ from mepg.core.settings import apply_settings
 from mepg.engine.jobs import Job
 from mepg.errors import UsageError, unknown
 from mepg.run.config import Config
-from mepg.run.envs import PAPER_TASKS
+from mepg.run.envs import PAPER_TASKS, full_id
 
 ALL_TASKS = tuple(PAPER_TASKS)
 FOUR_TASKS = ("AntBulletEnv-v0", "HalfCheetahBulletEnv-v0", "HopperBulletEnv-v0", "Walker2DBulletEnv-v0")
@@ -147,7 +147,7 @@ def select(
         wanted = {row for algorithm in only for row in _rows_of(experiment, algorithm)}
         experiment = experiment._replace(rows=tuple(row for row in experiment.rows if row in wanted))
     if envs is not None:
-        for env in (envs := tuple(envs)):
+        for env in (envs := tuple(map(full_id, envs))):
             if env not in experiment.envs:
                 raise unknown(f"environment of {name}", env, experiment.envs)
         experiment = experiment._replace(envs=tuple(env for env in experiment.envs if env in envs))

@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from mepg.algos import algorithms, find
+from mepg.core.arithmetic import ours
 from mepg.core.settings import describe
 from mepg.paper.experiments import EXPERIMENTS, PLANS, Plan, Row, Selection, job_of
 from mepg.paper.stats import (
@@ -33,6 +34,7 @@ from mepg.paper.stats import (
 )
 from mepg.run.config import Config
 from mepg.run.envs import PAPER_TASKS
+from mepg.words import many
 
 OURS = ("ME-SAC", "ME-DDPG")  # the paper's own algorithms
 Unit = Literal["return", "minutes", "parameters"]
@@ -187,7 +189,7 @@ def own_tables(runs: Sequence[Measured]) -> list[Table]:
     envs = tuple(sorted({run.config.env for run in runs}))
     rows, shared = group_variants(runs)
     tables = []
-    titles: dict[Unit, str] = {"return": "Returns of other runs", "minutes": "Run time of other runs"}
+    titles: dict[Unit, str] = {"return": "Returns", "minutes": "Run time"}
     for unit, title in titles.items():
         lines = []
         for label, members in rows.items():
@@ -355,7 +357,7 @@ def _markdown_cell(cell: Cell, unit: Unit) -> str:
         if cell.difference is not None:
             parts.append(show(cell.difference, unit, signed=True, like=cell.published.value))
     if not cell.complete:
-        parts.append(f"{cell.found}/{cell.wanted} seeds")
+        parts.append(f"{cell.found}/{many(cell.wanted, 'seed')}")
     return " ".join(parts)
 
 
@@ -379,7 +381,7 @@ def _cell(env: str, runs: Sequence[Measured], wanted: int, unit: Unit) -> Cell:
 @cache
 def _count(algorithm_name: str, env: str) -> Cell:
     algorithm = algorithms()[algorithm_name]
-    exact = algorithm.count_parameters(algorithm.spec, PAPER_TASKS[env]).as_paper
+    exact = ours(algorithm.count_parameters)(algorithm.spec, PAPER_TASKS[env]).as_paper
     return Cell(env, ours=float(round(exact / 1000) * 1000))  # the paper prints thousands
 
 
@@ -419,8 +421,9 @@ def _notes(selection: Selection, lines: Sequence[Line]) -> tuple[str, ...]:
     if experiment.metric != "parameters" and not is_papers(plan):
         paper = PLANS["paper"]
         notes.append(
-            f"Not the paper's plan: {plan.steps:,} steps instead of {paper.steps:,}, {plan.seeds} seeds instead of "
-            f"{paper.seeds}{', and ' + ', '.join(plan.settings) if plan.settings else ''}. "
+            f"Not the paper's plan: {many(plan.steps, 'step')} instead of {paper.steps:,}, "
+            f"{many(plan.seeds, 'seed')} instead of {paper.seeds}"
+            f"{', and ' + ', '.join(plan.settings) if plan.settings else ''}. "
             "The differences say how far, not how well."
         )
     return tuple(notes)
@@ -450,7 +453,7 @@ def _differences(config: Config) -> list[str]:
         name: getattr(config, name) for name in ("eval_every", "eval_episodes", "envs", "normalize_obs", "threads")
     }
     changed += [f"{name.replace('_', '-')}={value}" for name, value in values.items() if value != defaults[name]]
-    return [*changed, f"{config.steps:,} steps"]
+    return [*changed, many(config.steps, "step")]
 
 
 @cache

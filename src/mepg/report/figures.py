@@ -8,13 +8,11 @@ from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
+from matplotlib import style
+from matplotlib.figure import Figure
 
 from mepg.paper.tables import short_name
 from mepg.report.runs import Run, Vector
-
-matplotlib.use("Agg")  # a file, never a window
-from matplotlib import pyplot as plt
-from matplotlib.figure import Figure
 
 WINDOW = 10  # evaluations, of the paper's 200; of fewer, fewer
 INK = "#444444"
@@ -82,13 +80,13 @@ def smooth(values: Vector, window: int = WINDOW) -> Vector:
     return averages
 
 
+@style.context("default")  # whatever the process has chosen
 def draw_curves(curves: Curves) -> dict[str, bytes]:
     """A panel for each environment, as .png and .svg."""
     columns = min(4, len(curves.panels))
     lines = -(-len(curves.panels) // columns)
-    figure, grid = plt.subplots(
-        lines, columns, figsize=(3.4 * columns + 0.4, 2.7 * lines + 0.9), squeeze=False, layout="constrained"
-    )
+    figure = Figure(figsize=(3.4 * columns + 0.4, 2.7 * lines + 0.9), layout="constrained")
+    grid = figure.subplots(lines, columns, squeeze=False)
     for axes in grid.flat:
         axes.set_visible(False)
     handles = {}
@@ -113,10 +111,12 @@ def draw_curves(curves: Curves) -> dict[str, bytes]:
     return _as_files(figure)
 
 
+@style.context("default")
 def draw_heat_map(title: str, envs: Sequence[str], rows: Mapping[str, Mapping[str, float | None]]) -> dict[str, bytes]:
     """Figure 3: environments down, rows across, as .png and .svg."""
     values = np.array([[np.nan if row[env] is None else row[env] for row in rows.values()] for env in envs], float)
-    figure, axes = plt.subplots(figsize=(0.62 * len(rows) + 2.2, 0.4 * len(envs) + 1.3), layout="constrained")
+    figure = Figure(figsize=(0.62 * len(rows) + 2.2, 0.4 * len(envs) + 1.3), layout="constrained")
+    axes = figure.subplots()
     axes.imshow(np.ma.masked_invalid(values), cmap="Blues", vmin=0, vmax=1.15, aspect="auto")
     for (y, x), value in np.ndenumerate(values):
         if np.isfinite(value):
@@ -155,7 +155,6 @@ def _as_files(figure: Figure) -> dict[str, bytes]:
             picture = io.BytesIO()
             figure.savefig(picture, format=kind, **options)
             pictures[kind] = picture.getvalue()
-    plt.close(figure)
     return pictures
 
 

@@ -6,14 +6,13 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-import matplotlib
 import numpy as np
+from matplotlib import style
+from matplotlib.figure import Figure
 
 from mepg.report.figures import INK, plain
 from mepg.run.inspection import LEVELS, Inspection
-
-matplotlib.use("Agg")  # a file, never a window
-from matplotlib import pyplot as plt
+from mepg.words import many
 
 BELIEF, TRUTH, SECOND = "#1f6fb4", "#222222", "#d1495b"
 MOST = 6  # columns of a picture
@@ -24,7 +23,7 @@ def describe(one: Inspection) -> str:
     cut = f", {one.left_out:,} left out as too near to a cut" if one.left_out else ""
     lines = [
         f"{one.run}: {one.algorithm} on {one.env}, seed {one.seed}, step {one.step:,}",
-        f"  {one.steps:,} steps of {one.episodes} episodes{cut}",
+        f"  {many(one.steps, 'step')} of {many(one.episodes, 'episode')}{cut}",
         f"  Q is {bias_in_words(one)} on average; error {one.error:.3g}, standard deviation {one.spread:.3g}",
     ]
     if one.coverage is None:
@@ -37,17 +36,16 @@ def describe(one: Inspection) -> str:
     return "\n".join(lines)
 
 
+@style.context("default")  # whatever the process has chosen
 def draw_inspections(found: Sequence[Inspection]) -> bytes:
     """A .png: over an episode, Q and what followed; one against the other; how often the band holds; noise."""
     if len(found) == 1:
-        figure, grid = plt.subplots(2, 2, figsize=(10, 6.6), layout="constrained")
-        columns = [list(grid.flat)]
+        figure = Figure(figsize=(10, 6.6), layout="constrained")
+        columns = [list(figure.subplots(2, 2).flat)]
     else:
         comparable = len({one.env for one in found}) == 1
-        figure, grid = plt.subplots(
-            4, len(found), figsize=(4.4 * len(found), 12), sharey="row" if comparable else "none", layout="constrained"
-        )
-        columns = list(grid.T)
+        figure = Figure(figsize=(4.4 * len(found), 12), layout="constrained")
+        columns = list(figure.subplots(4, len(found), sharey="row" if comparable else "none").T)
     for column, one in zip(columns, found, strict=True):
         over_time, against, calibration, noise = column
         _draw_over_time(over_time, one)
@@ -61,7 +59,6 @@ def draw_inspections(found: Sequence[Inspection]) -> bytes:
             axes.set_axisbelow(True)
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=120)
-    plt.close(figure)
     return picture.getvalue()
 
 
@@ -94,7 +91,7 @@ def _draw_against(axes: Any, one: Inspection) -> None:
     )
     text = f"on average {bias_in_words(one)}; error {one.error:.3g}, spread {one.spread:.3g}"
     axes.set_title(text, loc="left", color=INK, fontsize=9)
-    _label(axes, f"return that followed ({one.episodes} episodes)", "Q and its 95% band")
+    _label(axes, f"return that followed ({many(one.episodes, 'episode')})", "Q and its 95% band")
 
 
 def _draw_calibration(axes: Any, one: Inspection) -> None:

@@ -48,6 +48,7 @@ from mepg.run.config import Config
 from mepg.run.files import not_writable, write_whole
 from mepg.run.folder import Folder
 from mepg.run.inspection import LEVELS, Inspection, read_inspection
+from mepg.words import many
 
 SECTIONS = {
     "Returns": ("table1", "table6"),
@@ -112,15 +113,23 @@ class Plan(NamedTuple):
     progress: list[tuple[str, int, int]]  # experiment, runs found, runs wanted
 
 
-def write_report(paths: Sequence[Path], out: Path) -> Report:
-    """The page at `out`, and its tables and figures in a folder beside it."""
+def write_report(paths: Sequence[Path], out: Path, experiments: Iterable[str] = ()) -> Report:
+    """The page at `out`, and its tables and figures in a folder beside it.
+
+    The paper's own tables are there where runs of its experiments are. Of those that need none, which count
+    parameters, also those of the `experiments`. A page with nothing on it is refused: one that says more may be there.
+    """
     runs, problems = collect(paths)
     selections = find_selections(runs)
+    counted = SECTIONS["Parameters"] if selections else set(SECTIONS["Parameters"]) & set(experiments)
+    if not runs and not counted:
+        where = "; ".join(f"{problem.path} {problem.reason}" for problem in problems[:3])
+        raise UsageError(f"there is no run to report: {where}{'; ...' * (len(problems) > 3)}")
     plans = {name: _plan(name, group, runs) for name, group in _by_plan(selections).items()}
     taken = _configs(selections)
     own = [run for run in runs if run.config not in taken]
 
-    views = _table_views(selections, runs)
+    views = _table_views(selections, runs, sorted(counted))
     own_views = [TableView(table, table.name, [], True) for table in own_tables(own)]
     curves = _paper_curves(selections, plans, runs)
     own_curves = _own_curves(own)
@@ -155,7 +164,7 @@ def write_report(paths: Sequence[Path], out: Path) -> Report:
         inside=inside,
         problems=[(_text(problem.path), problem.reason) for problem in problems],
         unfinished=[
-            (_text(run.path), f"{run.steps[-1]:,}" if len(run.steps) else "0", f"{run.config.steps:,}")
+            (_text(run.path), f"{run.steps[-1]:,}" if len(run.steps) else "0", many(run.config.steps, "step"))
             for run in runs
             if not run.finished
         ],
@@ -178,7 +187,7 @@ def _write(out: Path, folder: Path, html: bytes, files: dict[str, bytes]) -> lis
     return [folder / name for name in files]
 
 
-def _table_views(selections: Sequence[Selection], runs: Sequence[Run]) -> list[TableView]:
+def _table_views(selections: Sequence[Selection], runs: Sequence[Run], counted: Sequence[str]) -> list[TableView]:
     """Folded are tables with one row of runs or none, and those whose runs stand in one above."""
     there = {run.config for run in runs}
     shown: dict[tuple[str, str], set[Config]] = {}  # by section and plan
@@ -194,7 +203,7 @@ def _table_views(selections: Sequence[Selection], runs: Sequence[Run]) -> list[T
         unfold = rows > 1 and not here <= before
         views.append(TableView(table, f"{table.name}-{table.plan}", _heat_maps(table), unfold, better))
         before |= here
-    counts = [paper_table(select(name, "paper"), ()) for name in SECTIONS["Parameters"]]
+    counts = [paper_table(select(name, "paper"), ()) for name in counted]
     return views + [TableView(table, table.name, [], table.name == "table10") for table in counts]
 
 
@@ -216,7 +225,8 @@ def _plan(name: str, selections: Sequence[Selection], runs: Sequence[Run]) -> Pl
     plan, paper = selections[0].plan, PLANS["paper"]
     words = "as long as the paper's runs"
     if not is_papers(plan):
-        words = f"{plan.steps:,} steps instead of {paper.steps:,}, {plan.seeds} seeds instead of {paper.seeds}"
+        words = f"{many(plan.steps, 'step')} instead of {paper.steps:,}, "
+        words += f"{many(plan.seeds, 'seed')} instead of {paper.seeds}"
         words += f", with {', '.join(plan.settings)}" if plan.settings else ""
     finished = {run.config for run in runs if run.finished}
     progress = []
@@ -330,7 +340,7 @@ def _overview(runs: Sequence[Run], problems: Sequence[Problem]) -> dict[str, Any
         "hours": f"{hours:,.0f}" if hours >= 10 else f"{hours:.1f}",
         "versions": {
             name: ", ".join(
-                version if len(seen) == 1 else f"{version} ({count} runs)" for version, count in seen.items()
+                version if len(seen) == 1 else f"{version} ({many(count, 'run')})" for version, count in seen.items()
             )
             for name, seen in versions.items()
         },
@@ -370,6 +380,7 @@ def _render(**content: Any) -> str:
     )
     environment.globals |= {
         "version": mepg.__version__,
+        "many": many,
         "printed_name": printed_name,
         "short_name": short_name,
         "show": show,

@@ -14,6 +14,7 @@ from mepg.errors import UsageError
 from mepg.run.config import Config
 from mepg.run.files import Damaged, finite
 from mepg.run.folder import Folder
+from mepg.words import many
 
 Vector = npt.NDArray[np.float64]
 
@@ -101,8 +102,12 @@ def _without(folder: Path, reason: str) -> str:
 
 
 def _folders(path: Path) -> Iterator[tuple[Path, str | None]]:
-    """Folders that hold a run, or should, with what is wrong if that can be seen from outside."""
+    """Folders that hold a run, or should, with what is wrong if that can be seen from outside.
+
+    A link is followed to a run and no further: it may lead in a circle, or to all of a disk.
+    """
     unreadable: list[OSError] = []
+    links: list[Path] = []
     for place, folders, files in os.walk(path, onerror=unreadable.append):
         if "run.json" in files:
             folders.clear()  # what lies deeper is the run's own
@@ -112,6 +117,14 @@ def _folders(path: Path) -> Iterator[tuple[Path, str | None]]:
             yield Path(place), "holds files of a run, but no run.json that says which run"
         else:
             folders[:] = sorted(name for name in folders if not name.startswith("."))
+            links += [link for name in (*folders, *sorted(files)) if (link := Path(place, name)).is_symlink()]
+    for link in links:  # last, so that a run goes by its own name
+        if not link.exists():
+            yield link, "is a link that leads nowhere"
+        elif (link / "run.json").is_file():
+            yield link, None
+        elif link.is_dir():
+            yield link, "is a link to a folder of others: name that folder itself"
     for error in unreadable:
         if isinstance(error, PermissionError):
             yield Path(error.filename), "cannot be read: permission denied"
@@ -128,9 +141,11 @@ def _evaluations(folder: Folder, config: Config) -> tuple[npt.NDArray[np.int64],
     if list(evaluations) != [min((i + 1) * config.eval_every, config.steps) for i in range(len(evaluations))]:
         raise UsageError(f"{folder.evaluations_file} has evaluations at other steps than the run's")
     if any(len(episodes) != config.eval_episodes for episodes in evaluations.values()):
-        raise UsageError(f"{folder.evaluations_file} has other than {config.eval_episodes} episodes an evaluation")
+        raise UsageError(
+            f"{folder.evaluations_file} has other than {many(config.eval_episodes, 'episode')} an evaluation"
+        )
     if folder.result_file.exists() and len(evaluations) != whole:
-        raise UsageError(f"{folder.path} holds a finished run with {len(evaluations)} of {whole} evaluations")
+        raise UsageError(f"{folder.path} holds a finished run with {len(evaluations)} of {many(whole, 'evaluation')}")
     try:
         returns = np.array([[episode.total for episode in episodes] for episodes in evaluations.values()], float)
     except (TypeError, ValueError):

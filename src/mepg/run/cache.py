@@ -18,7 +18,7 @@ def keep_compiled_programs(instructions: str) -> None:
     """Have JAX look for a program on disk before it compiles one, unless the user has told it where, or not to.
 
     The file of a program has a checksum, so one that is damaged is compiled again. The bits of a run do not
-    depend on where its program came from.
+    depend on where its program came from. For a process of our own: in the user's, both are the user's choice.
     """
     # A program that cannot be kept or found is compiled; on a full disk, two screens about that would hide the cause.
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")

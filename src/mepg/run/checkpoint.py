@@ -26,6 +26,7 @@ from mepg.run.evaluate import Episode
 from mepg.run.files import Arrays, Damaged, Seal, count, finite, read_arrays, read_sealed, write_arrays, write_sealed
 from mepg.run.loop import Snapshot
 from mepg.run.replay import Replay
+from mepg.words import many
 
 FORMAT = 5
 KEPT = 2  # checkpoints: the last one, and the one before in case the last is damaged
@@ -161,7 +162,7 @@ class Checkpoints:
         arrays = self._arrays(content)
         episodes = [count(number) for number in content["episodes"]]
         if len(episodes) != len(like.episodes):
-            raise ValueError(f"{len(episodes)} episodes under way")
+            raise ValueError(f"{many(len(episodes), 'episode')} under way")
         return Snapshot(
             step=content["step"],
             state=unflatten(arrays, like.state, "agent"),

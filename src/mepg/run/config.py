@@ -12,6 +12,7 @@ from mepg.core.normalise import normalised
 from mepg.core.settings import apply_settings, from_json, to_json
 from mepg.core.types import Agent, Sizes
 from mepg.errors import UsageError
+from mepg.run.envs import full_id
 from mepg.run.files import digest
 from mepg.run.keys import MAX_SEED
 
@@ -45,10 +46,10 @@ class Config:
                 )
 
     @classmethod
-    def make(cls, algorithm: str, settings: Iterable[str] = (), **rest: Any) -> Config:
+    def make(cls, algorithm: str, settings: Iterable[str] = (), *, env: str, **rest: Any) -> Config:
         """The config of an algorithm by name, with settings such as `dropout.p=0.3`."""
         spec = apply_settings(algos.find(algorithm).spec, settings)
-        return cls(algorithm=algorithm, spec=spec, **rest)
+        return cls(algorithm=algorithm, spec=spec, env=full_id(env), **rest)
 
     def build(self, sizes: Sizes) -> Agent:
         agent = algos.find(self.algorithm).build(self.spec, sizes)

@@ -5,21 +5,23 @@ from __future__ import annotations
 import contextlib
 import copy
 import ctypes
+import importlib
 import math
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
+from gymnasium.envs import registration
 
 from mepg.core.types import Sizes
 from mepg.errors import RunFailure, UsageError, at, unknown
 from mepg.run.watchdog import Overdue, Watchdog
+from mepg.words import many
 
 Vector = npt.NDArray[np.float32]
 LARGEST = float(np.finfo(np.float32).max)
@@ -179,6 +181,7 @@ class Env:
         time_limit: bool = True,
         watchdog: Watchdog | None = None,
     ) -> None:
+        env = full_id(env) if isinstance(env, str) else env
         self.id = env if isinstance(env, str) else name_of(env)
         self._watchdog, self._closed = watchdog, False
         with quiet(self.id):
@@ -225,7 +228,7 @@ class Env:
     @property
     def time_limit(self) -> int | None:
         """The steps after which its registration says that an episode is cut, whether that is done here or not."""
-        return None if self._env.spec is None else gymnasium.spec(self._env.spec.id).max_episode_steps
+        return None if self._env.spec is None else time_limit_of(self._env.spec.id)
 
     @property
     def fps(self) -> float:
@@ -282,7 +285,7 @@ def call(env_id: str, env: Any, what: str, length: int, *args: Any, **kwargs: An
     except BaseException as error:  # sys.exit() among them: a run that ends without a word would look finished
         raise RunFailure(f"{env_id}'s {what} raised {_one_line(error)}") from error
     if not isinstance(result, tuple) or len(result) != length:
-        returned = f"{len(result)} values" if isinstance(result, tuple) else _kind_of(result)
+        returned = many(len(result), "value") if isinstance(result, tuple) else _kind_of(result)
         raise RunFailure(f"{env_id}'s {what} returned {returned}, not {length} values")
     return result
 
@@ -305,18 +308,51 @@ def _spaces_of(env: Any, env_id: str) -> Spaces:
 
 def make(env_id: str, render_mode: str | None = None, *, time_limit: bool = True) -> gymnasium.Env[Any, Any]:
     """A Gymnasium environment by its id, or by module:id; a UsageError says what is missing."""
+    # Not every environment knows the word.
+    drawn: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+    with _one_line_errors(env_id, drawn=bool(drawn)):
+        _register(env_id)
+        return gymnasium.make(env_id, max_episode_steps=None if time_limit else -1, disable_env_checker=True, **drawn)
+
+
+def full_id(env_id: str) -> str:
+    """With its version; the newest if none is said, which next year may be another."""
+    parts = registration.ENV_ID_RE.fullmatch(env_id.rpartition(":")[2])
+    if parts is None or parts["version"]:  # what is no id is said when it is made
+        return env_id
+    with _one_line_errors(env_id):
+        _register(env_id)
+        newest = registration.find_highest_version(parts["namespace"], parts["name"])
+        return env_id if newest is None else f"{env_id}-v{newest}"
+
+
+def time_limit_of(env_id: str) -> int | None:
+    """The steps after which an id's registration says that an episode is cut."""
+    with _one_line_errors(env_id):
+        _register(env_id)
+        return gymnasium.spec(env_id.rpartition(":")[2]).max_episode_steps
+
+
+def _register(env_id: str) -> None:
+    """Import what registers it."""
     module, _, name = env_id.rpartition(":")
-    if module and "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))  # a module beside the user's other files
+    if module:
+        importlib.import_module(module)
     if name not in gymnasium.registry:
         with contextlib.suppress(ImportError):
             import pybullet_envs_gymnasium  # noqa: F401  (registers its tasks)
     if name.partition("-")[0].endswith("BulletEnv") and "HopperBulletEnv-v0" not in gymnasium.registry:
         raise UsageError(_without_pybullet(name))
-    # Not every environment knows the word.
-    drawn: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+
+
+@contextlib.contextmanager
+def _one_line_errors(env_id: str, *, drawn: bool = False) -> Iterator[None]:
+    """What goes wrong in Gymnasium, in an environment, or in the module that registers it."""
+    module, _, name = env_id.rpartition(":")
     try:
-        return gymnasium.make(env_id, max_episode_steps=None if time_limit else -1, disable_env_checker=True, **drawn)
+        yield
+    except UsageError:
+        raise
     except gymnasium.error.UnregisteredEnv:
         raise unknown(
             "environment", env_id, gymnasium.registry, hint=" (mepg list names some; module:id imports a module first)"
@@ -396,12 +432,15 @@ def _kind(space: gymnasium.Space[Any]) -> str:
 @contextlib.contextmanager
 def quiet(env_id: str) -> Iterator[None]:
     """Keep what PyBullet prints when it starts out of the terminal and of --json's output."""
-    if env_id not in PAPER_TASKS:
+    try:
+        saved = [os.dup(1), os.dup(2)] if "BulletEnv" in env_id else []
+    except OSError:  # closed, and so quiet already
+        saved = []
+    if not saved:
         yield
         return
     sys.stdout.flush()
     sys.stderr.flush()
-    saved = os.dup(1), os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 1)

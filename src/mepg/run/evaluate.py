@@ -9,6 +9,7 @@ import numpy as np
 
 from mepg.errors import RunFailure
 from mepg.run.envs import Env, Vector
+from mepg.words import many
 
 LONGEST = 100_000  # steps of an episode that no time limit ends: then it is taken for endless
 
@@ -45,5 +46,5 @@ def play(act: Callable[[Vector], Vector], env: Env, seed: int, watch: Callable[[
             total += reward
             length += 1
     except RunFailure as failure:
-        raise RunFailure(f"after {length:,} steps of an evaluation episode: {failure}") from failure
+        raise RunFailure(f"after {many(length, 'step')} of an evaluation episode: {failure}") from failure
     return Episode(total, length)

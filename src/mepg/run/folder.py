@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from mepg.errors import UsageError
 from mepg.run.config import Config
-from mepg.run.envs import Spaces
+from mepg.run.envs import Spaces, full_id
 from mepg.run.evaluate import Episode
 from mepg.run.files import (
     Arrays,
@@ -90,7 +90,7 @@ class Folder:
 
     def env(self, said: str | None = None) -> str:
         """The id of its environment; a module's has to be `said`, or imported before."""
-        return trusted(self.config().env, said, self.config_file)
+        return trusted(self.config().env, None if said is None else full_id(said), self.config_file)
 
     def versions(self) -> dict[str, str]:
         """What the run was started with."""

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mepg.core import posterior
+from mepg.core.arithmetic import ours
 from mepg.core.types import Array, Key
 from mepg.errors import UsageError
 from mepg.run import evaluate
@@ -135,7 +136,7 @@ class Player:
             k_episode, k_steps = jax.random.split(jax.random.fold_in(key, episode))
             return beliefs.follow(state, obs, k_episode, jax.random.fold_in(k_steps, step))
 
-        self._follow, self._moments = jax.jit(follow), jax.jit(moments)
+        self._follow, self._moments = ours(jax.jit(follow)), ours(jax.jit(moments))
 
     def play(self, seed: int, number: int) -> tuple[Trace, int]:
         """One episode, and how many of its steps had to be left out."""

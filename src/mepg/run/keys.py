@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from mepg.core.arithmetic import ours
 from mepg.core.chance import new_key
 
 Stream = Literal["init", "act", "update", "warmup", "replay", "train", "eval", "episode", "predict", "belief"]
@@ -19,6 +20,7 @@ _STREAMS: dict[str, int] = {name: number for number, name in enumerate(get_args(
 MAX_SEED = 2**32 - 1
 
 
+@ours
 def jax_key(seed: int, stream: Stream) -> jax.Array:
     """The stream's key; fold the step into it, inside the compiled function."""
     return jax.random.fold_in(new_key(seed), _STREAMS[stream])

@@ -20,6 +20,7 @@ from mepg.run.keys import Fractions, episode_seed, generator
 from mepg.run.program import Program
 from mepg.run.replay import Replay, Rows
 from mepg.run.vector import Envs
+from mepg.words import many
 
 LOG_EVERY = 1_000  # steps between two rows of metrics
 RECENT_EPISODES = 100  # over which the training episodes' mean return is taken, as in Stable-Baselines3
@@ -103,8 +104,7 @@ class Loop:
         """How much is learned from a step, in words: with several environments people wonder."""
         envs, updates = self.envs.count, int(self.config.spec.updates_per_step)
         return (
-            f"{envs} environment{'s' * (envs > 1)} at a time, "
-            f"{updates} gradient step{'s' * (updates > 1)} for each step in an environment"
+            f"{many(envs, 'environment')} at a time, {many(updates, 'gradient step')} for each step in an environment"
         )
 
     def __iter__(self) -> Iterator[Record]:

@@ -1,4 +1,4 @@
-"""The machine: what a process settles with it before JAX computes anything."""
+"""The machine: what a process of our own settles with it before JAX computes anything."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from mepg.run.cache import keep_compiled_programs
 from mepg.run.threads import limit_threads
 
 
-def prepare(threads: int) -> None:
-    """Compute on `threads` cores, with programs that were compiled before."""
+def take_over(threads: int) -> None:
+    """Compute on `threads` cores in a process of our own, where JAX may also be told to keep compiled programs."""
     limit_threads(threads)
     keep_compiled_programs(instructions())
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from mepg.core.arithmetic import ours
 from mepg.core.types import Trainable
 from mepg.errors import UsageError
 from mepg.run.checkpoint import Checkpoints, flatten, unflatten
@@ -36,12 +37,13 @@ def save_policy(folder: Folder, config: Config, spaces: Spaces, state: Any) -> N
     write_sealed_arrays(folder.policy_file, flatten(online_networks(state), "agent"), about)
 
 
+@ours
 def load_policy(folder: Folder, env: Env) -> Policy:
     """The final policy of the run in `folder`, or while it is unfinished that of its newest whole checkpoint."""
     config = folder.config()
     agent = config.build(env.sizes)
     state, step = read_state(folder, config, jax.eval_shape(agent.init, jax.random.key(0)))
-    return Policy(config, state, step, jax.jit(agent.exploit))
+    return Policy(config, state, step, ours(jax.jit(agent.exploit)))
 
 
 def read_state(folder: Folder, config: Config, template: Any) -> tuple[Any, int]:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mepg.core import posterior
+from mepg.core.arithmetic import ours
 from mepg.core.types import Agent, Array, Beliefs, Key, Posterior, Sizes
 from mepg.errors import UsageError
 from mepg.run.config import Config
@@ -34,13 +35,15 @@ class Choice(NamedTuple):
 class Program:
     """What a loop calls. Nothing of a run's course is kept here."""
 
+    @ours
     def __init__(self, config: Config, agent: Agent, sizes: Sizes) -> None:
         self._spec, self._agent, self._sizes, self._envs = config.spec, agent, sizes, config.envs
         self._updates = config.spec.updates_per_step * config.envs
         self._keys = {
             stream: jax_key(config.seed, stream) for stream in ("init", "episode", "act", "update", "predict", "belief")
         }
-        self._tree = jax.tree.structure(jax.eval_shape(agent.init, self._keys["init"]))
+        self.template = jax.eval_shape(agent.init, self._keys["init"])  # the shapes of a state
+        self._tree = jax.tree.structure(self.template)
         self.metric_names = self._name_metrics()
         # Keys are arguments, so that runs with other seeds find the same program in the cache.
         # What runs once need not be optimised: the same bits, and with SUNRISE ten seconds less to wait.
@@ -56,15 +59,18 @@ class Program:
         self._covariance = jax.jit(partial(self._believe, (posterior.covariance,)))
         self._subnetworks = jax.jit(self._ask, static_argnames="count")
 
+    @ours
     def init(self) -> Leaves:
         leaves: Leaves = self._init(self._keys["init"])
         return leaves
 
+    @ours
     def nothing_yet(self) -> Any:
         """The memory of no episode at all."""
         one = jax.eval_shape(self._agent.begin, self._keys["episode"])
         return jax.tree.map(lambda leaf: jnp.zeros((self._envs, *leaf.shape), leaf.dtype), one)
 
+    @ours
     def begin(self, memory: Any, place: int, episode: int) -> Any:
         """The memory, with that of the episode which begins at this place."""
         return self._begin(memory, place, self._keys["episode"], episode) if jax.tree.leaves(memory) else memory
@@ -77,6 +83,7 @@ class Program:
         """The state as the agent knows it."""
         return jax.tree.unflatten(self._tree, leaves)
 
+    @ours
     def flatten(self, state: Any) -> Leaves:
         """A copy of a state, as the others take it."""
         return [jnp.array(leaf) for leaf in jax.tree.leaves(state)]
@@ -89,15 +96,18 @@ class Program:
         path, _ = jax.tree_util.tree_leaves_with_path(self.unflatten(leaves))[index]
         return jax.tree_util.keystr(path, simple=True, separator=".")
 
+    @ours
     def explore(self, leaves: Leaves, memory: Any, obs: Rows, step: int) -> Choice:
         """The actions to take in this step."""
         actions, memory = self._explore(leaves, memory, obs, step, self._keys["act"])
         return Choice(np.asarray(actions), memory)
 
+    @ours
     def exploit(self, leaves: Leaves, obs: Rows) -> Rows:
         """The actions without exploration, [B, A]."""
         return np.asarray(self._exploit(leaves, obs))
 
+    @ours
     def sample(self, leaves: Leaves, obs: Rows, number: int) -> Rows:
         """Actions as exploration would choose them at the beginning of an episode, [B, A]."""
         return np.asarray(self._sample(leaves, obs, number, self._keys["predict"]))
@@ -113,11 +123,13 @@ class Program:
             raise UsageError("this algorithm says nothing about what its critics believe: its Agent has no `beliefs`")
         return self._agent.beliefs
 
+    @ours
     def moments(self, leaves: Leaves, obs: Rows, actions: Rows) -> tuple[Rows, Rows]:
         """Mean and variance of Q, [B] each. These and the next are for users: copies, because JAX's are read-only."""
         mean, variance = self._moments(leaves, obs, actions)
         return np.array(mean), np.array(variance)
 
+    @ours
     def covariance(self, leaves: Leaves, obs: Rows, actions: Rows) -> Rows:
         """Of Q between any two of these states and actions, [B, B]."""
         return np.array(self._covariance(leaves, obs, actions)[0])
@@ -128,6 +140,7 @@ class Program:
         belief = self.beliefs.posterior(self.unflatten(leaves), obs, actions)
         return tuple(function(belief) for function in about)
 
+    @ours
     def subnetworks(self, leaves: Leaves, obs: Rows, actions: Rows, count: int, number: int) -> Rows:
         """Q of so many sub-networks, [count, B], other ones for each number."""
         return np.array(self._subnetworks(leaves, obs, actions, self._keys["belief"], number, count=count))
@@ -138,6 +151,7 @@ class Program:
         q: Array = jax.lax.map(lambda key: self.beliefs.subnetwork(state, obs, actions, key), keys, batch_size=100)
         return q
 
+    @ours
     def learn(
         self, leaves: Leaves, rows: Rows, numbers: Numbers, memory: Any, obs: Rows, step: int
     ) -> tuple[Leaves, Array, Choice]:

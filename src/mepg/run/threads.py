@@ -6,6 +6,7 @@ import os
 
 import jax
 
+from mepg.core.arithmetic import start_jax
 from mepg.errors import UsageError
 
 
@@ -14,6 +15,12 @@ def limit_threads(threads: int) -> None:
     available = len(os.sched_getaffinity(0))
     if not 1 <= threads <= available:
         raise UsageError(f"threads must be in [1, {available}], the cores that this process may use, not {threads}")
+    said, asynchronous = os.environ.get("NPROC"), jax.config.values["jax_cpu_enable_async_dispatch"]
     os.environ["NPROC"] = str(threads)  # the size of XLA's thread pool; none of its flags changes that
     # Handing a program over to another thread only costs time where there is no other core to run it.
     jax.config.update("jax_cpu_enable_async_dispatch", threads > 1)
+    try:
+        start_jax()  # which reads both once, and never again: so both can be the user's again
+    finally:
+        jax.config.update("jax_cpu_enable_async_dispatch", asynchronous)
+        os.environ.pop("NPROC") if said is None else os.environ.update(NPROC=said)

@@ -40,11 +40,12 @@ class Film:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.pictures:
-            self._end()
-        if kind is None and self.pictures:
-            self._temporary.rename(self._path)
-        else:
+        try:
+            if self.pictures:
+                self._end()
+            if kind is None and self.pictures:
+                self._temporary.rename(self._path)
+        finally:
             self._temporary.unlink(missing_ok=True)
 
 

@@ -29,6 +29,7 @@ from mepg.run.config import Config
 from mepg.run.files import write_json
 from mepg.run.folder import Folder
 from mepg.tune.space import Choice, Range, Space
+from mepg.words import many
 
 LAST = 5  # evaluations of a run that its score is the mean of: the end of learning, not a lucky moment
 FIRST_TRIALS = 5  # that are never given up: the others are compared with their median
@@ -75,7 +76,8 @@ class Question:
         """Refuse a run that ends within its warm-up."""
         if config.spec.warmup >= self.steps:
             raise UsageError(
-                f"nothing is learned in {self.steps:,} steps: the warm-up is {config.spec.warmup:,}; --set warmup=1000"
+                f"nothing is learned in {many(self.steps, 'step')}: "
+                f"the warm-up is {config.spec.warmup:,}; --set warmup=1000"
             )
         return config
 

@@ -1,0 +1,127 @@
+"""A process of our own, `mepg` or one of its workers: what is settled there, and never in a user's.
+
+Standard output and standard error last as long as the process does. Where nobody reads any longer, or the disk that
+they go to is full, what is printed is dropped and the work goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import io
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, TextIO
+
+
+@contextlib.contextmanager
+def of_our_own() -> Iterator[None]:
+    """Find modules beside the user's other files, and draw pictures as files, whatever window others would open."""
+    path, backend = list(sys.path), os.environ.pop("MPLBACKEND", None)
+    with contextlib.suppress(OSError):  # the folder that we are in may be gone
+        if "" not in sys.path and str(Path.cwd()) not in sys.path:
+            sys.path.append(str(Path.cwd()))
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        if backend is not None:
+            os.environ["MPLBACKEND"] = backend
+
+
+class _Lasting(io.FileIO):
+    """A descriptor that can always be written to."""
+
+    trouble: OSError | None = None  # the first
+
+    def write(self, content: Any) -> int:
+        try:
+            return super().write(content)
+        except OSError as error:
+            self.trouble = error
+            _point(self.fileno(), os.devnull)  # for those who write to the descriptor itself, too
+            return len(content)
+
+
+class Output:
+    """What is printed, and where the answer goes."""
+
+    def __init__(self, answer: TextIO) -> None:
+        self.answer = answer
+
+    def trouble(self) -> OSError | None:
+        """Why not all of the answer could be written; None also where its reader has gone, as `head` does."""
+        with contextlib.suppress(OSError):
+            self.answer.flush()
+        found = getattr(getattr(getattr(self.answer, "buffer", None), "raw", None), "trouble", None)
+        return found if isinstance(found, OSError) and found.errno != errno.EPIPE else None
+
+    @contextlib.contextmanager
+    def only_answer(self) -> Iterator[None]:
+        """Keep standard output for the answer: whatever else is printed, by a simulator in C too, goes to stderr."""
+        before, kept = sys.stdout, os.dup(1)
+        if self.answer is sys.stdout and _is_on(self.answer, 1):
+            self.answer = _open_lasting(kept, self.answer)
+        before.flush()
+        os.dup2(2, 1)
+        sys.stdout = sys.stderr
+        try:
+            yield
+        finally:
+            ctypes.CDLL(None).fflush(None)  # or it would come out later, from the C library's own buffer
+            for stream in (before, sys.__stdout__, self.answer):
+                if stream is not None:
+                    stream.flush()
+            sys.stdout = before
+            os.dup2(kept, 1)
+            os.close(kept)
+
+
+@contextlib.contextmanager
+def lasting_output() -> Iterator[Output]:
+    """While this is open, `print` does not fail: not on closed streams, full disks, gone readers, or any letter."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:  # closed: the next file that is opened would get its number, and what is printed
+            _point(number, os.devnull)
+    names = [name for name in ("stdout", "stderr") if getattr(sys, name) is getattr(sys, f"__{name}__")]
+    before = {name: getattr(sys, name) for name in names}  # what a notebook or a test has put there is left to it
+    for name, stream in before.items():
+        lasting = _open_lasting(("stdout", "stderr").index(name) + 1, stream)
+        setattr(sys, name, lasting)
+        setattr(sys, f"__{name}__", lasting)
+    try:
+        yield Output(sys.stdout)
+    finally:
+        for name, stream in before.items():
+            getattr(sys, name).flush()
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
+
+
+def _open_lasting(descriptor: int, like: TextIO | None) -> TextIO:
+    """Text for a descriptor; letters that its encoding lacks are spelt out."""
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Lasting(descriptor, "w", closefd=False)),
+        encoding=like.encoding if like is not None else "utf-8",
+        errors="backslashreplace",
+        line_buffering=os.isatty(descriptor) or descriptor == 2,
+    )
+
+
+def _is_on(stream: IO[str], descriptor: int) -> bool:
+    try:
+        return stream.fileno() == descriptor
+    except (OSError, ValueError):  # in memory, as a test's
+        return False
+
+
+def _point(descriptor: int, path: str) -> None:
+    opened = os.open(path, os.O_RDWR)
+    if opened != descriptor:
+        os.dup2(opened, descriptor)
+        os.close(opened)
