@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -29,14 +30,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit status."""
     parser = _parser()
     arguments = parser.parse_args(argv)
+    if arguments.command not in (_train, _reproduce, _tune):
+        return _carry_out(parser, arguments, argv)
+    _stderr()
+    with _signals_to(_end_at_once):  # until there is something to save, and again once it is saved
+        status = _carry_out(parser, arguments, argv)
+        if argv is None:
+            # As a program it ends here. JAX would take most of a second to clean up, and a signal in the midst of
+            # that, or whatever goes wrong in there, would be a bad end to a run that is safe.
+            _drop_output_that_cannot_be_written()
+            os._exit(status)
+    return status
+
+
+def _carry_out(parser: argparse.ArgumentParser, arguments: argparse.Namespace, argv: Sequence[str] | None) -> int:
+    """A command; what goes wrong is one line."""
     command: Callable[[argparse.Namespace], int] = arguments.command
     try:
         if getattr(arguments, "config", None):
             arguments.parser.set_defaults(**_read_settings(arguments.config, arguments.parser, arguments.env))
             arguments = parser.parse_args(argv)  # once more: what the command line says wins
-        saves = command in (_train, _reproduce, _tune)
-        with _signals_to(_end_at_once) if saves else contextlib.nullcontext():  # until there is something to save
-            status = command(arguments)
+        status = command(arguments)
         sys.stdout.flush()
         return status
     except UsageError as error:
@@ -369,9 +383,18 @@ def _signals_to(handler: Callable[[int, types.FrameType | None], None]) -> Itera
 
 def _end_at_once(number: int, _: types.FrameType | None = None) -> None:
     """Leave without a word from anyone else: files are whole or absent, and an orderly exit may crash in JAX."""
-    show_cursor = b"\x1b[?25h\n" if os.isatty(2) else b""
-    os.write(2, show_cursor + b"mepg: interrupted; what the last checkpoint holds is safe\n")
+    show_cursor = b"\x1b[?25h\n" if os.isatty(_stderr()) else b""
+    os.write(_stderr(), show_cursor + b"mepg: interrupted; what the last checkpoint holds is safe\n")
     os._exit(128 + number)
+
+
+@functools.cache
+def _stderr() -> int:
+    """A handle of its own: while PyBullet starts, the usual one leads nowhere."""
+    try:
+        return os.dup(2)
+    except OSError:  # there is none, and nobody to read it
+        return os.open(os.devnull, os.O_WRONLY)
 
 
 def _say_stopped(arguments: argparse.Namespace, session: Session, path: Path) -> int:

@@ -16,8 +16,10 @@ from mepg.run.files import read_arrays
 from tests.run.processes import (
     ROOT,
     assert_same_run,
+    being_written,
     command,
     finish,
+    holds_lock,
     newest,
     run,
     start,
@@ -38,25 +40,6 @@ def train(algorithm, out, *extra):
     env = "HopperBulletEnv-v0" if algorithm in HOPPER else "Pendulum-v1"
     extra = [*OFTEN, *SEVERAL.get(algorithm, []), *extra]
     return command(algorithm, env, out, steps=STEPS, settings=SETTINGS, extra=extra)
-
-
-def being_written(folder):
-    """The files of a checkpoint that are not whole yet, and when each was begun."""
-    found = {}
-    for path in [*folder.glob("checkpoints/.*.writing"), *folder.glob("replay/.*.writing")]:
-        try:
-            found[path] = path.stat().st_mtime_ns
-        except FileNotFoundError:
-            continue
-    return found
-
-
-def holds_lock(process, folder):
-    lock = str(folder / ".lock")
-    try:
-        return any(os.readlink(link) == lock for link in Path(f"/proc/{process.pid}/fd").iterdir())  # noqa: PTH115
-    except OSError:
-        return False
 
 
 HALTS = """

@@ -54,6 +54,25 @@ def newest(folder) -> int:
     return max((int(name.removesuffix(".json")) for name in checkpoints(folder)), default=0)
 
 
+def being_written(folder):
+    """The files of a checkpoint that are not whole yet, and when each was begun."""
+    found = {}
+    for path in [*folder.glob("checkpoints/.*.writing"), *folder.glob("replay/.*.writing")]:
+        try:
+            found[path] = path.stat().st_mtime_ns
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def holds_lock(process, folder):
+    lock = str(folder / ".lock")
+    try:
+        return any(os.readlink(link) == lock for link in Path(f"/proc/{process.pid}/fd").iterdir())  # noqa: PTH115
+    except OSError:
+        return False
+
+
 def wait_for(condition, process: subprocess.Popen, pause: float = 0.002) -> bool:
     """Until it holds, or the process has ended; gives whether it holds."""
     while not (holds := bool(condition())) and process.poll() is None:
