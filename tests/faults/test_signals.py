@@ -18,8 +18,8 @@ import pytest
 
 from mepg.run.files import read_arrays, read_sealed
 from tests.run.processes import (
-    ROOT,
     assert_same_run,
+    begun_with,
     being_written,
     command,
     finish,
@@ -161,7 +161,7 @@ def interrupt(argv, folder, notes, rng, cold):
     """Start it and send it a signal, one time in eight two; gives how many it heard, the moment, and how it ended."""
     notes.unlink(missing_ok=True)
     before = newest(folder)
-    variables = {"PYTHONPATH": f"{notes.parent}{os.pathsep}{ROOT}", "NOTES": str(notes), **QUICKLY}
+    variables = {**begun_with(NOTES, notes.parent), "NOTES": str(notes), **QUICKLY}
     if cold:
         variables["JAX_ENABLE_COMPILATION_CACHE"] = "false"
     process = start(argv, **variables)
@@ -201,8 +201,6 @@ def test_signals(number, undisturbed, tmp_path, count, log):
     if threads > len(os.sched_getaffinity(0)):
         pytest.skip("there is one core")
     folder, notes = tmp_path / "run", tmp_path / "notes" / "moments"
-    notes.parent.mkdir()
-    (notes.parent / "sitecustomize.py").write_text(NOTES)
     argv, total, sent, compared = train(env, threads, folder), Counter(), 0, 0
 
     def compare():

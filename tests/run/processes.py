@@ -32,6 +32,13 @@ def start(argv, **variables) -> subprocess.Popen:
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
 
+def begun_with(code: str, folder: Path) -> dict[str, str]:
+    """Variables for a process that runs this code before anything else."""
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(code)
+    return {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+
+
 def run(argv, **variables) -> subprocess.CompletedProcess:
     process = start(argv, **variables)
     out, err = process.communicate(timeout=300)
