@@ -35,7 +35,12 @@ SIGNALS, EACH = int(os.environ.get("SIGNALS", "100")), 20
 STEPS, EVAL_EVERY, CHECKPOINT_EVERY = 2000, 300, 150
 INTERRUPTED = "mepg: interrupted; what the last checkpoint holds is safe\n"
 
-QUICKLY = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "PYTHONDONTWRITEBYTECODE": ""}
+# As users have it, whatever the suite itself runs in; and a start that is as cheap as can be.
+VARIABLES = {
+    "PYTHONUNBUFFERED": "",
+    "PYTHONDONTWRITEBYTECODE": "",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+}
 
 # What a moment is called, by the functions that the signal finds on the stack: the first that fits.
 MOMENTS = {
@@ -88,7 +93,7 @@ def undisturbed(tmp_path_factory):
     @cache
     def run(env, threads):
         folder = tmp_path_factory.mktemp("undisturbed") / "run"
-        finish(train(env, threads, folder), **QUICKLY)
+        finish(train(env, threads, folder), **VARIABLES)
         return folder
 
     return run
@@ -161,7 +166,7 @@ def interrupt(argv, folder, notes, rng, cold):
     """Start it and send it a signal, one time in eight two; gives how many it heard, the moment, and how it ended."""
     notes.unlink(missing_ok=True)
     before = newest(folder)
-    variables = {**begun_with(NOTES, notes.parent), "NOTES": str(notes), **QUICKLY}
+    variables = {**begun_with(NOTES, notes.parent), "NOTES": str(notes), **VARIABLES}
     if cold:
         variables["JAX_ENABLE_COMPILATION_CACHE"] = "false"
     process = start(argv, **variables)
@@ -204,7 +209,7 @@ def test_signals(number, undisturbed, tmp_path, count, log):
     argv, total, sent, compared = train(env, threads, folder), Counter(), 0, 0
 
     def compare():
-        finish(argv, **QUICKLY)
+        finish(argv, **VARIABLES)
         assert_same_run(undisturbed(env, threads), folder)
         shutil.rmtree(folder)
 

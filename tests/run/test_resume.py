@@ -103,7 +103,7 @@ def test_nothing_can_go_wrong_once_a_run_is_safe(tmp_path):
     code = "import atexit, os, signal; atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))"
     argv = command("ddpg", "Pendulum-v1", tmp_path / "run", steps=300, extra=["--eval-every", "300"])
     for said in ("Finished", "Already finished"):
-        ended = run(argv, **begun_with(code, tmp_path / "code"))
+        ended = run(argv, **begun_with(code, tmp_path / "code"), PYTHONUNBUFFERED="")
         assert (ended.returncode, ended.stderr) == (0, "")
         assert f"\n{said}: 300 steps" in f"\n{ended.stdout}"
     wrong = run([*argv, "--seed", "1"], **begun_with(code, tmp_path / "code"))
