@@ -173,7 +173,7 @@ def interrupt(argv, folder, notes, rng, cold):
     wait_for_a_moment(process, folder, rng, cold)
     numbers = [rng.choice([signal.SIGTERM, signal.SIGINT]) for _ in range(2 if rng.random() < 1 / 8 else 1)]
     for i, number in enumerate(numbers):
-        time.sleep(rng.uniform(0, 0.5) if i else 0)
+        time.sleep(rng.uniform(0, 0.1) if i else 0)
         process.send_signal(number)
     out, err = process.communicate(timeout=300)
 
