@@ -32,7 +32,7 @@ test-faults: $(VENV)/.installed
 test-fuzz: $(VENV)/.installed
 	XLA_FLAGS=--xla_backend_optimization_level=0 $(BIN)/pytest -n 2 --dist worksteal -m fuzz
 
-# Signals at random moments of runs on PyBullet: a thousand take about an hour, and both cores.
+# Signals at random moments of runs on PyBullet: a thousand take an hour or more.
 SIGNALS := 1000
 test-signals: $(VENV)/.installed
 	SIGNALS=$(SIGNALS) nice -n 5 $(BIN)/pytest -n 2 --dist worksteal -m signals
