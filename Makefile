@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 ENV_ID := InvertedPendulumSwingupBulletEnv-v0
 
-.PHONY: train test test-processors test-cluster test-sb3 test-faults test-fuzz test-slow check docs bench lock clean
+.PHONY: train test test-processors test-cluster test-sb3 test-faults test-fuzz test-signals test-slow check docs bench lock clean
 
 train: $(VENV)/.installed
 	$(BIN)/mepg train me-sac --env $(ENV_ID) --steps 30000 --set warmup=1000 --eval-every 2500 --threads 2
@@ -39,6 +39,11 @@ test-faults: $(VENV)/.installed
 # A hundred thousand inputs that nobody would write, for each loader: ten to twenty minutes.
 test-fuzz: $(VENV)/.installed
 	XLA_FLAGS=--xla_backend_optimization_level=0 $(BIN)/pytest -n 2 --dist worksteal -m fuzz
+
+# Signals at random moments of runs on PyBullet: a thousand take an hour or more.
+SIGNALS := 1000
+test-signals: $(VENV)/.installed
+	SIGNALS=$(SIGNALS) nice -n 5 $(BIN)/pytest -n 2 --dist worksteal -m signals
 
 # That the ensembles learn: over half an hour.
 test-slow: $(VENV)/.installed

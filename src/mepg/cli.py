@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import shlex
@@ -30,32 +31,39 @@ EXIT_FAILURE, EXIT_USAGE = 1, 2
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit status."""
-    with of_our_own(), lasting_output() as output:
+    with of_our_own(), lasting_output() as output, contextlib.ExitStack() as to_the_end:
         try:
-            status = _run(argv, output)
+            status = _run(argv, output, to_the_end)
         except SystemExit:  # argparse's
             if output.trouble() is None:
                 raise
             status = 0
         if trouble := output.trouble():
             print(f"mepg: standard output cannot be written: {trouble.strerror}", file=sys.stderr)
-        return status or (EXIT_FAILURE if trouble else 0)
+        status = status or (EXIT_FAILURE if trouble else 0)
+        if argv is None and signal.getsignal(signal.SIGTERM) is _end_at_once:
+            # As a program it ends here. JAX would take most of a second to clean up, and a signal in the midst of
+            # that, or whatever goes wrong in there, would be a bad end to a run that is safe.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+        return status
 
 
-def _run(argv: Sequence[str] | None, output: Output) -> int:
+def _run(argv: Sequence[str] | None, output: Output, to_the_end: contextlib.ExitStack) -> int:
+    """A command; what goes wrong is one line."""
     parser = _parser()
     arguments = parser.parse_args(argv)
     command: Callable[[argparse.Namespace], int] = arguments.command
+    if command in (_train, _reproduce, _tune):  # until there is something to save, and again once it is saved
+        _stderr()
+        to_the_end.enter_context(_signals_to(_end_at_once))
     try:
         if getattr(arguments, "config", None):
             arguments.parser.set_defaults(**_read_settings(arguments.config, arguments.parser, arguments.env))
             arguments = parser.parse_args(argv)  # once more: what the command line says wins
         arguments.output = output
-        saves = command in (_train, _reproduce, _tune)
-        with (
-            _signals_to(_end_at_once) if saves else contextlib.nullcontext(),  # until there is something to save
-            output.only_answer() if arguments.json else contextlib.nullcontext(),
-        ):
+        with output.only_answer() if arguments.json else contextlib.nullcontext():
             return command(arguments)
     except UsageError as error:
         print(f"mepg: {_plain(error)}", file=sys.stderr)
@@ -375,10 +383,19 @@ def _signals_to(handler: Callable[[int, types.FrameType | None], None]) -> Itera
 
 def _end_at_once(number: int, _: types.FrameType | None = None) -> None:
     """Leave without a word from anyone else: files are whole or absent, and an orderly exit may crash in JAX."""
-    show_cursor = b"\x1b[?25h\n" if os.isatty(2) else b""
+    show_cursor = b"\x1b[?25h\n" if os.isatty(_stderr()) else b""
     with contextlib.suppress(OSError):  # nobody may be there to read it
-        os.write(2, show_cursor + b"mepg: interrupted; what the last checkpoint holds is safe\n")
+        os.write(_stderr(), show_cursor + b"mepg: interrupted; what the last checkpoint holds is safe\n")
     os._exit(128 + number)
+
+
+@functools.cache
+def _stderr() -> int:
+    """A handle of its own: while PyBullet starts, the usual one leads nowhere."""
+    try:
+        return os.dup(2)
+    except OSError:  # there is none, and nobody to read it
+        return os.open(os.devnull, os.O_WRONLY)
 
 
 def _say_stopped(arguments: argparse.Namespace, session: Session, path: Path) -> int:

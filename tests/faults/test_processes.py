@@ -14,10 +14,12 @@ import pytest
 from mepg.algos import algorithms
 from mepg.run.files import read_arrays
 from tests.run.processes import (
-    ROOT,
     assert_same_run,
+    begun_with,
+    being_written,
     command,
     finish,
+    holds_lock,
     newest,
     run,
     start,
@@ -40,25 +42,6 @@ def train(algorithm, out, *extra):
     return command(algorithm, env, out, steps=STEPS, settings=SETTINGS, extra=extra)
 
 
-def being_written(folder):
-    """The files of a checkpoint that are not whole yet, and when each was begun."""
-    found = {}
-    for path in [*folder.glob("checkpoints/.*.writing"), *folder.glob("replay/.*.writing")]:
-        try:
-            found[path] = path.stat().st_mtime_ns
-        except FileNotFoundError:
-            continue
-    return found
-
-
-def holds_lock(process, folder):
-    lock = str(folder / ".lock")
-    try:
-        return any(os.readlink(link) == lock for link in Path(f"/proc/{process.pid}/fd").iterdir())  # noqa: PTH115
-    except OSError:
-        return False
-
-
 HALTS = """
 import os, signal
 numbers, real = [int(number) for number in os.environ["HALTS"].split(",")], os.fsync
@@ -77,9 +60,7 @@ os.fsync = fsync
 
 def halting(folder, *numbers):
     """Variables for a process that stops itself while it writes its n-th file of a checkpoint, which has three."""
-    folder.mkdir(exist_ok=True)
-    (folder / "sitecustomize.py").write_text(HALTS)
-    return {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "HALTS": ",".join(map(str, numbers))}
+    return {**begun_with(HALTS, folder), "HALTS": ",".join(map(str, numbers))}
 
 
 def wait_until_halted(process):
@@ -258,9 +239,7 @@ time.time = lambda since=time.time(), real=time.time: 1e9 - (real() - since)
 @pytest.fixture
 def clock_goes_backwards(tmp_path):
     """Variables for a process that believes in 2001, and that every second was before the last."""
-    (tmp_path / "clock").mkdir()
-    (tmp_path / "clock" / "sitecustomize.py").write_text(BACKWARDS)
-    return {"PYTHONPATH": f"{tmp_path / 'clock'}{os.pathsep}{ROOT}"}
+    return begun_with(BACKWARDS, tmp_path / "clock")
 
 
 def test_clock_set_back(undisturbed, tmp_path, clock_goes_backwards):

@@ -32,6 +32,13 @@ def start(argv, **variables) -> subprocess.Popen:
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
 
+def begun_with(code: str, folder: Path) -> dict[str, str]:
+    """Variables for a process that runs this code before anything else."""
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(code)
+    return {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+
+
 def run(argv, **variables) -> subprocess.CompletedProcess:
     process = start(argv, **variables)
     out, err = process.communicate(timeout=300)
@@ -52,6 +59,25 @@ def checkpoints(folder) -> set[str]:
 def newest(folder) -> int:
     """The step of the newest checkpoint; 0 if there is none."""
     return max((int(name.removesuffix(".json")) for name in checkpoints(folder)), default=0)
+
+
+def being_written(folder):
+    """The files of a checkpoint that are not whole yet, and when each was begun."""
+    found = {}
+    for path in [*folder.glob("checkpoints/.*.writing"), *folder.glob("replay/.*.writing")]:
+        try:
+            found[path] = path.stat().st_mtime_ns
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def holds_lock(process, folder):
+    lock = str(folder / ".lock")
+    try:
+        return any(os.readlink(link) == lock for link in Path(f"/proc/{process.pid}/fd").iterdir())  # noqa: PTH115
+    except OSError:
+        return False
 
 
 def wait_for(condition, process: subprocess.Popen, pause: float = 0.002) -> bool:

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from mepg.run.files import read_arrays
-from tests.run.processes import assert_same_run, checkpoints, command, kill_after_progress, run, start
+from tests.run.processes import assert_same_run, begun_with, checkpoints, command, kill_after_progress, run, start
 
 
 @pytest.mark.parametrize(
@@ -76,6 +76,39 @@ def test_a_second_signal_ends_an_evaluation_that_never_does(tmp_path):
     assert process.returncode == 130
     assert "what the last checkpoint holds is safe" in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_simulator_is_silenced_has_its_word_too(number, tmp_path):
+    """PyBullet's first words are kept off stderr; ours are not."""
+    code = f"""
+import os
+real = os.dup2
+
+def dup2(source, target):
+    real(source, target)
+    if target == 2:
+        os.kill(os.getpid(), {number:d})
+
+os.dup2 = dup2
+"""
+    argv = command("ddpg", "HopperBulletEnv-v0", tmp_path / "run", steps=300)
+    ended = run(argv, **begun_with(code, tmp_path / "code"))
+    assert ended.returncode == 128 + number, ended.stdout
+    assert ended.stderr == "mepg: interrupted; what the last checkpoint holds is safe\n"
+
+
+def test_nothing_can_go_wrong_once_a_run_is_safe(tmp_path):
+    """JAX and the interpreter take most of a second to clean up: a Ctrl-C in there would be a traceback."""
+    code = "import atexit, os, signal; atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))"
+    argv = command("ddpg", "Pendulum-v1", tmp_path / "run", steps=300, extra=["--eval-every", "300"])
+    for said in ("Finished", "Already finished"):
+        ended = run(argv, **begun_with(code, tmp_path / "code"), PYTHONUNBUFFERED="")
+        assert (ended.returncode, ended.stderr) == (0, "")
+        assert f"\n{said}: 300 steps" in f"\n{ended.stdout}"
+    wrong = run([*argv, "--seed", "1"], **begun_with(code, tmp_path / "code"))
+    assert wrong.returncode == 2
+    assert wrong.stderr.count("\n") == 1
 
 
 def test_damaged_checkpoint_falls_back_to_the_one_before(tmp_path):
