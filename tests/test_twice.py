@@ -14,7 +14,7 @@ from tests.run.processes import ROOT, wait_for
 
 TINY = ["--set", "warmup=20", "--set", "hidden=8,8", "--set", "batch_size=8", "--eval-episodes", "1"]
 TRAIN = ["train", "me-sac", "--env", "Pendulum", "--steps", "40", "--log", "csv", *TINY, "--out", "run"]
-ONE = ["--plan", "smoke", "--only", "me-ddpg", "--envs", "HopperBulletEnv", "--seeds", "0"]
+ONE = ["--plan", "smoke", "--only", "me-ddpg", "--envs", "HopperBulletEnv-v0", "--seeds", "0"]
 TUNE = ["tune", "me-sac", "--env", "Pendulum", "--trials", "1", "--seeds", "1", "--steps", "40", *TINY]
 COMMANDS = {
     "train": TRAIN,
