@@ -21,8 +21,11 @@ from mepg.process import Output, lasting_output, of_our_own
 from mepg.words import many
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from mepg.engine.schedule import Engine, Stock
     from mepg.paper.experiments import Selection
+    from mepg.run.config import Config
     from mepg.run.policy import Policy
     from mepg.run.session import Session  # at run time only once the number of threads is known
 
@@ -60,9 +63,12 @@ def _run(argv: Sequence[str] | None, output: Output, to_the_end: contextlib.Exit
         to_the_end.enter_context(_signals_to(_end_at_once))
     try:
         if getattr(arguments, "config", None):
-            arguments.parser.set_defaults(**_read_settings(arguments.config, arguments.parser, arguments.env))
+            arguments.parser.set_defaults(
+                **_read_settings(arguments.config, arguments.parser, arguments.env, arguments.algorithm)
+            )
             arguments = parser.parse_args(argv)  # once more: what the command line says wins
         arguments.output = output
+        _trust_algorithms(arguments)
         with output.only_answer() if arguments.json else contextlib.nullcontext():
             return command(arguments)
     except UsageError as error:
@@ -111,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     train = add("train", _train, "train an agent, or go on with a run that was interrupted")
-    train.add_argument("algorithm", metavar="ALGO", nargs="?", help="a name from `mepg list`")
+    train.add_argument("algorithm", metavar="ALGO", nargs="?", help="a name from `mepg list`, or module:name")
     train.add_argument("--env", metavar="ID", help="a Gymnasium id, or module:id")
     train.add_argument(
         "--config", type=_folder, metavar="FILE", help="settings as JSON, such as those that `tune` found"
@@ -142,7 +148,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_set(train)
 
     tune = add("tune", _tune, "look for good settings, or go on looking")
-    tune.add_argument("algorithm", metavar="ALGO", help="a name from `mepg list`")
+    tune.add_argument("algorithm", metavar="ALGO", help="a name from `mepg list`, or module:name")
     tune.add_argument("--env", required=True, metavar="ID", help="a Gymnasium id, or module:id")
     tune.add_argument(
         "--trials", type=_count, default=20, metavar="N", help="in all, those of earlier sittings too (20)"
@@ -185,6 +191,7 @@ def _parser() -> argparse.ArgumentParser:
 
     list_ = add("list", _list, "the algorithms and the paper's environments; or the runs in some folders")
     list_.add_argument("runs", metavar="RUNS", nargs="*", type=Path, help="folders of runs, at any depth")
+    _add_algorithm(list_)
 
     show = add("show", _show, "an algorithm's spec, and how it differs from its parent")
     show.add_argument("algorithm", metavar="ALGO")
@@ -205,6 +212,7 @@ def _parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--dry-run", action="store_true", help="only say what there is to do, and how long it takes")
 
     bench = add("bench", _bench, "measure speed: against the bare multiplications, and against other libraries")
+    bench.add_argument("algorithms", metavar="ALGO", nargs="*", help="only the updates of these; all there is if none")
     bench.add_argument("--rounds", type=_count, default=20, metavar="N", help="turns of each; more, less noise (20)")
     bench.add_argument("--against", type=_names, default=(), metavar="LIB,...", help="other libraries: sb3, sbx")
     bench.add_argument("--peers", type=_folder, default=Path(".peers"), metavar="DIR", help="their packages (.peers)")
@@ -212,12 +220,14 @@ def _parser() -> argparse.ArgumentParser:
 
     plot = add("plot", _plot, "the learning curves of any runs in one picture")
     plot.add_argument("runs", metavar="RUNS", nargs="+", type=Path, help="folders of runs, at any depth")
+    _add_algorithm(plot)
     plot.add_argument(
         "--out", type=_folder, default=Path("curves.png"), metavar="FILE", help=".png or .svg (curves.png)"
     )
 
     report = add("report", _report, "one page about any runs, with the paper's numbers beside those of its experiments")
     report.add_argument("runs", metavar="RUNS", nargs="*", type=Path, help="folders of runs, at any depth (results)")
+    _add_algorithm(report)
     report.add_argument("--out", type=_folder, default=Path("report.html"), metavar="FILE", help="(report.html)")
 
     export = add("export", _export, "a run's policy for other programs, checked against it, and a card about it")
@@ -263,6 +273,23 @@ def _add_set(parser: argparse.ArgumentParser) -> None:
 
 def _add_env(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--env", metavar="ID", help="the run's environment, if its id is module:id and you trust it")
+    _add_algorithm(parser)
+
+
+def _add_algorithm(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--algorithm", metavar="ALGO", help="an algorithm of the runs, if it is module:name and you trust it"
+    )
+
+
+def _trust_algorithms(arguments: argparse.Namespace) -> None:
+    """Import the modules of those that the user has named."""
+    named = [getattr(arguments, "algorithm", None), *getattr(arguments, "algorithms", ())]
+    if any(":" in name for name in named if name):
+        from mepg.algos import trust
+
+        for name in named:
+            trust(name or "")
 
 
 def _add_engine(parser: argparse.ArgumentParser) -> None:
@@ -271,8 +298,11 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", type=_count, metavar="N", help="runs at once on these cores (one for each)")
 
 
-def _read_settings(path: Path, parser: argparse.ArgumentParser, said_env: str | None) -> dict[str, Any]:
+def _read_settings(
+    path: Path, parser: argparse.ArgumentParser, said_env: str | None, said_algorithm: str | None
+) -> dict[str, Any]:
     """A JSON file with the names of train's own flags, as the parser's defaults; `about` is for people."""
+    from mepg.algos import find
     from mepg.run.files import Damaged, read_json, trusted
 
     try:
@@ -292,6 +322,8 @@ def _read_settings(path: Path, parser: argparse.ArgumentParser, said_env: str | 
     data["set"] = [str(setting) for setting in data.get("set", [])]
     if said_env is None and "env" in data:
         trusted(str(data["env"]), None, path)
+    if said_algorithm is None and ":" in str(data.get("algorithm", "")):
+        find(str(data["algorithm"]))  # has to be imported already: the file may come from anyone
     # As text, which the parser then reads: whatever the command line refuses, a file cannot bring in either.
     return {name: data[name] if name in kinds else str(data[name]) for name in data.keys() & known}
 
@@ -416,7 +448,7 @@ def _ending(path: Path, session: Session, already_finished: bool) -> str:
         f"           {result['mean_of_five_best']:,.1f} over the {best}",
         f"  curve    {folder.curve_file}",
         f"  run      {path}",
-        f"  next     {_program()} eval {shlex.quote(str(path))}{_say_module(session.config.env)}",
+        f"  next     {_program()} eval {shlex.quote(str(path))}{_say_modules(session.config)}",
         f"           {_program()} train me-ddpg --env HopperBulletEnv-v0",
     ]
     return "\n".join(lines)
@@ -429,9 +461,10 @@ def _program() -> str:
     return "mepg" if shutil.which("mepg") else shlex.quote(os.path.relpath(sys.argv[0]))
 
 
-def _say_module(env: str) -> str:
+def _say_modules(config: Config) -> str:
     """A module that a file names is not imported unless the user names it too."""
-    return f" --env {shlex.quote(env)}" if ":" in env else ""
+    env = f" --env {shlex.quote(config.env)}" if ":" in config.env else ""
+    return env + (f" --algorithm {shlex.quote(config.algorithm)}" if ":" in config.algorithm else "")
 
 
 def _eval(arguments: argparse.Namespace) -> int:
@@ -748,7 +781,9 @@ def _tune(arguments: argparse.Namespace) -> int:
         file = str(folder / "best.json")
         data["best"] = {"trial": best.number, "score": best.score, "set": best.settings, "file": file}
         lines.append(f"  best: {best.score:,.1f} with {' '.join(best.settings)}")
-        lines.append(f"  next: {_program()} train --config {shlex.quote(file)}{_say_module(question.env)} --seed 100")
+        algorithm = f" {shlex.quote(question.algorithm)}" if ":" in question.algorithm else ""
+        env = f" --env {shlex.quote(question.env)}" if ":" in question.env else ""
+        lines.append(f"  next: {_program()} train{algorithm} --config {shlex.quote(file)}{env} --seed 100")
     if stopped:
         lines.append(f"{stopped[0]}: saved; the same command goes on from there")
     _say(arguments, data, "\n".join(lines))
@@ -759,25 +794,27 @@ def _bench(arguments: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.markdown import Markdown
 
-    from mepg.bench.measure import measure
+    from mepg.algos import find
+    from mepg.bench.measure import measure, measure_updates
     from mepg.bench.peers import prepare
-    from mepg.bench.show import draw, to_markdown
+    from mepg.bench.show import draw, to_markdown, updates_table
     from mepg.run.envs import Env
     from mepg.run.files import write_json, write_whole
 
     if arguments.rounds < 1:
         raise UsageError("rounds must be at least 1, not 0")
-    Env("HopperBulletEnv-v0").close()  # says what is missing, if PyBullet is
+    for name in arguments.algorithms:
+        find(name)
     err = Console(stderr=True, highlight=False)
+    if arguments.algorithms:
+        with _watching(err) as watch:
+            updates = measure_updates(arguments.algorithms, arguments.rounds, watch)
+        _say(arguments, updates, updates_table(updates))
+        return 0
+    Env("HopperBulletEnv-v0").close()  # says what is missing, if PyBullet is
     peers = [prepare(name, arguments.peers, err.print) for name in arguments.against]
     arguments.out.mkdir(parents=True, exist_ok=True)
-    with err.status("") as status:
-
-        def watch(what: str, turn: int, rounds: int) -> None:
-            status.update(f"{what} ({turn} of {rounds})")
-            if turn == 0 and not err.is_terminal:
-                err.print(what)
-
+    with _watching(err) as watch:
         results = measure(arguments.rounds, peers, watch)
     results["about"]["peers"] = {peer.name: peer.versions for peer in peers}
     write_json(arguments.out / "bench.json", results)
@@ -790,6 +827,19 @@ def _bench(arguments: argparse.Namespace) -> int:
         Console().print(Markdown(text))
         print(f"-> {arguments.out}/bench.json, bench.md, bench.png")
     return 0
+
+
+@contextlib.contextmanager
+def _watching(console: Console) -> Iterator[Callable[[str, int, int], None]]:
+    """A line that says what is measured, and how far that is; lines where there is no terminal."""
+    with console.status("") as status:
+
+        def watch(what: str, turn: int, rounds: int) -> None:
+            status.update(f"{what} ({turn} of {rounds})")
+            if turn == 0 and not console.is_terminal:
+                console.print(what)
+
+        yield watch
 
 
 def _plot(arguments: argparse.Namespace) -> int:

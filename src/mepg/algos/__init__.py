@@ -1,22 +1,39 @@
-"""The algorithms. Each module here exports `ALGORITHMS`; a new file is a new algorithm, found by itself."""
+"""The algorithms. Each module here exports `ALGORITHMS`; a new file is a new algorithm, found by itself.
+
+An algorithm of your own needs no place here: `my_module:name` is the `Algorithm` called `name` in your module.
+"""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from mepg.core import agent
 from mepg.core.types import Agent, Sizes
-from mepg.errors import unknown
+from mepg.errors import UsageError, unknown
+
+
+class LoopSettings(Protocol):
+    """What the outer loop reads of any spec, a frozen dataclass. All else in it is for the algorithm's mathematics.
+
+    `mepg inspect` also reads `discount`, the gamma of the returns that Q is compared with.
+    """
+
+    batch_size: int  # transitions in an update
+    replay_size: int  # transitions that are remembered
+    warmup: int  # steps with uniformly random actions, before the first update
+    updates_per_step: int
 
 
 class Algorithm(NamedTuple):
     """A name's meaning: a spec, one line about it, and the algorithm that it is best understood from."""
 
-    spec: Any
+    spec: Any  # LoopSettings, and whatever `build` needs
     summary: str
     parent: str | None = None
     build: Callable[[Any, Sizes], Agent] = agent.build
@@ -33,11 +50,57 @@ def algorithms() -> dict[str, Algorithm]:
 
 
 def find(name: str) -> Algorithm:
-    """The algorithm called `name`."""
+    """The algorithm called `name`. One that is `module:name` has to be imported already: see `trust`."""
     known = algorithms()
-    if name not in known:
-        raise unknown("algorithm", name, known, hint=" (mepg list shows them all)")
-    return known[name]
+    module, colon, inner = name.rpartition(":")
+    if not colon:
+        if name not in known:
+            raise unknown("algorithm", name, known, hint=" (mepg list shows them all)")
+        return known[name]
+    if module not in sys.modules:
+        raise UsageError(
+            f"the algorithm is {name}, and importing {module} runs its code: "
+            f"if you trust it, add --algorithm {name} (in Python: import {module} first)"
+        )
+    found = getattr(sys.modules[module], inner, None)
+    if not isinstance(found, Algorithm):
+        what = "no such name in it" if found is None else f"a {type(found).__name__}, not a mepg.algos.Algorithm, there"
+        raise UsageError(f"algorithm {name!r}: {module} has {what}")
+    _check(name, found)
+    return found
+
+
+def trust(name: str) -> None:
+    """Import the module of an algorithm that the user has named, if it is `module:name`."""
+    module, colon, _ = name.rpartition(":")
+    if not colon or module in sys.modules:
+        return
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name == module.partition(".")[0]:
+            raise UsageError(
+                f"{name} names the module {error.name!r}, which is neither in this folder nor installed: "
+                "go to where it is, or name that folder in PYTHONPATH"
+            ) from None
+        raise UsageError(f"{name} needs the module {error.name!r}, which is not installed") from None
+    except (Exception, SystemExit) as error:  # the user's own code
+        said = " ".join(str(error).split())[:500]
+        raise UsageError(f"{module}, which {name} names, cannot be imported: {type(error).__name__}: {said}") from None
+
+
+def _check(name: str, algorithm: Algorithm) -> None:
+    """Say which part of the protocol an algorithm breaks, before a run finds out."""
+    spec = algorithm.spec
+    if not is_dataclass(spec) or isinstance(spec, type) or not type(spec).__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        raise UsageError(f"algorithm {name!r}: its spec has to be a frozen dataclass, not {spec!r:.80}")
+    there = {field.name for field in fields(spec)}
+    for needed in LoopSettings.__annotations__:
+        if needed not in there or type(getattr(spec, needed)) is not int:
+            raise UsageError(f"algorithm {name!r}: its spec needs the field {needed}, a whole number")
+    for part in ("build", "count_parameters"):
+        if not callable(getattr(algorithm, part)):
+            raise UsageError(f"algorithm {name!r}: {part} has to be a function of a spec and sizes")
 
 
 def _lineage(found: dict[str, Algorithm], name: str) -> tuple[str, ...]:

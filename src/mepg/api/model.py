@@ -581,7 +581,7 @@ class Model:
         """
         about, arrays = read_model(path, env)
         name = name_of(path)
-        kind = cls if cls.algorithm else algorithm(str(about.get("algorithm")))
+        kind = cls if cls.algorithm else _class_of(str(about.get("algorithm")))
         if about.get("algorithm") != kind.algorithm:
             raise UsageError(
                 f"{name} holds {about.get('algorithm')}, not {kind.algorithm}: load it with mepg.load, "
@@ -676,7 +676,12 @@ class Model:
 
 
 def algorithm(name: str) -> type[Model]:
-    """The class for any name that `mepg list` prints, such as "me-sac-r"."""
+    """The class for any name that `mepg list` prints, such as "me-sac-r", or for "my_module:name" of your own."""
+    algos.trust(name)
+    return _class_of(name)
+
+
+def _class_of(name: str) -> type[Model]:
     found = algos.find(name)
     for kind in _subclasses(Model):
         if kind.algorithm == name:

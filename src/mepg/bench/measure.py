@@ -145,17 +145,25 @@ def _about(cores: list[int]) -> dict[str, Any]:
     }
 
 
+def measure_updates(names: Iterable[str], rounds: int, watch: Watch) -> dict[str, Any]:
+    """Those of some algorithms, and ME-SAC's to compare them with, on one core."""
+    one = sorted(os.sched_getaffinity(0))[-1:]
+    contenders = {name: Contender(_update(name), one) for name in ("me-sac", *names)}
+    answers = in_turns("updates, one core", contenders, rounds, watch)
+    return {name: _against_multiplications(turns, answers["me-sac"]) for name, turns in answers.items()}
+
+
+def _update(name: str, *settings: str) -> dict[str, Any]:
+    return {"what": "updates", "algorithm": name, "env": UPDATE_ENV, "set": settings}
+
+
 def _updates(rounds: int, one: list[int], cores: list[int], watch: Watch) -> dict[str, Any]:
     """Each algorithm's update against its multiplications."""
-
-    def task(name: str, *settings: str) -> dict[str, Any]:
-        return {"what": "updates", "algorithm": name, "env": UPDATE_ENV, "set": settings}
-
-    contenders = {name: Contender(task(name), one) for name in (*MAIN, *ENSEMBLES)}
-    contenders |= {f"{name} mixed": Contender(task(name, "precision=mixed"), one) for name in MAIN}
+    contenders = {name: Contender(_update(name), one) for name in (*MAIN, *ENSEMBLES)}
+    contenders |= {f"{name} mixed": Contender(_update(name, "precision=mixed"), one) for name in MAIN}
     answers = in_turns("updates, one core", contenders, rounds, watch)
     if len(cores) > 1:
-        contenders = {f"{name} all cores": Contender(task(name), cores) for name in MAIN}
+        contenders = {f"{name} all cores": Contender(_update(name), cores) for name in MAIN}
         answers |= in_turns("updates, all cores", contenders, rounds, watch)
     return {name: _against_multiplications(turns, answers["me-sac"]) for name, turns in answers.items()}
 

@@ -49,20 +49,7 @@ def to_markdown(results: Results) -> str:
     )
     parts.append(_table("Goals", ("", "wanted", "measured"), [(g.what, g.wanted, g.text) for g in goals(results)]))
 
-    heads = ("Ant, batch as published", "MFLOP", "ms", "multiplications, ms", "ratio", "of minima", "ME-SAC = 1")
-    rows = [
-        (
-            name,
-            f"{u['mflop']:.0f}",
-            f"{u['milliseconds']:.2f}",
-            f"{u['multiplications_milliseconds']:.2f}",
-            f"{u['ratio']:.2f}",
-            f"{u['ratio_of_minima']:.2f}",
-            f"{u['relative_to_me_sac']:.2f}",
-        )
-        for name, u in results["updates"].items()
-    ]
-    parts.append(_table("An update, with the next action, against its multiplications", heads, rows))
+    parts.append(updates_table(results["updates"]))
 
     loops = results["loops"]
     names = dict.fromkeys(name for env in loops.values() for name in env)
@@ -85,6 +72,24 @@ def to_markdown(results: Results) -> str:
     ]
     parts.append(_table("An update of ME-SAC on Ant, ms, as one thing grows", ("", "ms"), growth))
     return "\n\n".join(parts) + "\n"
+
+
+def updates_table(updates: Results) -> str:
+    """Each algorithm's update."""
+    heads = ("Ant, batch as published", "MFLOP", "ms", "multiplications, ms", "ratio", "of minima", "ME-SAC = 1")
+    rows = [
+        (
+            name,
+            f"{u['mflop']:.0f}",
+            f"{u['milliseconds']:.2f}",
+            f"{u['multiplications_milliseconds']:.2f}",
+            f"{u['ratio']:.2f}",
+            f"{u['ratio_of_minima']:.2f}",
+            f"{u['relative_to_me_sac']:.2f}",
+        )
+        for name, u in updates.items()
+    ]
+    return _table("An update, with the next action, against its multiplications", heads, rows)
 
 
 def goals(results: Results) -> list[Goal]:

@@ -34,8 +34,10 @@ def main() -> None:
 
 
 def _config(task: dict[str, Any], *settings: str) -> Any:
+    from mepg.algos import trust
     from mepg.run.config import Config
 
+    trust(task["algorithm"])  # the user named it
     settings = (*settings, *task.get("set", ()))
     return Config.make(task["algorithm"], list(settings), env=task["env"], eval_every=10**9, steps=10**8)
 

@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
+from mepg.algos import trust
 from mepg.engine.jobs import Job
 from mepg.engine.local import Process
 from mepg.engine.schedule import ATTEMPTS, POLL
@@ -75,6 +76,7 @@ def _require_answer(address: str | None) -> None:
 
 def carry_out_there(config: dict[str, Any], folder: str, log: str) -> int:
     """On the node: the same process that a single machine would start, and its exit status."""
+    trust(config["algorithm"])
     process = Process(Job(Config.from_json(config), Path(folder)), Path(log), None)
     try:
         return process.wait(POLL)

@@ -49,10 +49,12 @@ def carry_out(told: dict[str, Any]) -> int:
     """From the beginning, or from the last checkpoint."""
     import numpy as np
 
+    from mepg.algos import trust
     from mepg.engine.jobs import Job, Progress
     from mepg.run.config import Config
     from mepg.run.session import CHECKPOINT_EVERY, Session
 
+    trust(told["config"]["algorithm"])  # whoever started this process has imported it too
     job = Job(Config.from_json(told["config"]), Path(told["folder"]))
     with Session(job.config, job.folder, min(CHECKPOINT_EVERY, job.config.eval_every)) as session:
 
