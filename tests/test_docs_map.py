@@ -1,0 +1,70 @@
+"""The files and functions that the documentation points to are there."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FILE = r"`((?:[\w-]+/)+\w+\.py)`"
+SUFFIXES = (".npz", ".csv", ".json")
+NAME = r"`([A-Za-z_][\w.]*)`"
+
+
+def located(path):
+    """A source file as the docs name it: from the package, or from the repository."""
+    return next((found for found in (ROOT / "src" / "mepg" / path, ROOT / path) if found.is_file()), None)
+
+
+@cache
+def names(path):
+    """All names in a file: functions at any depth, classes and what they hold, whatever is assigned or asked for."""
+    found = set()
+
+    def visit(node, prefix):
+        for child in ast.iter_child_nodes(node):
+            inner = prefix
+            if isinstance(child, ast.FunctionDef | ast.ClassDef):
+                found.update({child.name, f"{prefix}{child.name}"})
+                inner = f"{child.name}."
+            elif isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
+                found.update({child.id, f"{prefix}{child.id}"})
+            elif isinstance(child, ast.arg):
+                found.add(child.arg)
+            elif isinstance(child, ast.Attribute):
+                found.add(child.attr)
+            visit(child, inner)
+
+    visit(ast.parse(path.read_text()), "")
+    return found
+
+
+def pointers(text):
+    """(file, name) for `file.py`: `name`, `name` (`name`), up to the next file, semicolon or cell; no files."""
+    for match in re.finditer(rf"{FILE}[:,]((?:[^`;|\n]*`[^`\n]*`)*)", text):
+        rest = re.split(FILE, match[2])[0]
+        yield from ((match[1], name) for name in re.findall(NAME, rest) if not name.endswith(SUFFIXES))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_is_there(page):
+    for path in re.findall(FILE, page.read_text()):
+        assert located(path), f"{page.name} names {path}"
+
+
+@pytest.mark.parametrize("page", ["paper-map.md", "theory.md"])
+def test_every_name_is_where_the_map_says(page):
+    found = list(pointers((ROOT / "docs" / page).read_text()))
+    assert len(found) > {"paper-map.md": 40, "theory.md": 5}[page]
+    for path, name in found:
+        assert name in names(located(path)), f"{page}: {name} is not in {path}"
+
+
+def test_what_is_gone_is_noticed():
+    assert list(pointers("| x | `core/nets.py`: `gone`, `y` (`z`); `core/agent.py`: `build` |")) == [
+        ("core/nets.py", "gone"), ("core/nets.py", "y"), ("core/nets.py", "z"), ("core/agent.py", "build"),
+    ]  # fmt: skip
+    assert "gone" not in names(located("core/nets.py"))
