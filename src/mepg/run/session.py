@@ -189,7 +189,7 @@ class Session:
             self._tell_watchdog(step)
             if not self.loop.restore(saved.snapshot):
                 self.notes.append(
-                    f"{self.config.env} does not repeat an episode from its seed: the one under way was begun anew, "
+                    f"{self.config.env} does not repeat an episode from its seed: the current one was started again, "
                     "so this run is not bit for bit what it would have been"
                 )
             self.notes.append(f"resumed at step {step:,}")
@@ -200,15 +200,18 @@ class Session:
             self.notes.append("no checkpoint is whole: starting from the beginning")
 
     def _check_metrics(self, sealed: Seal | None) -> None:
-        """Rows that are not those that were written are put aside; the run itself does not need them."""
+        """A file whose rows are not those that were written is renamed; the run itself does not need it."""
         try:
             if sealed is not None:
                 read_until(self.folder.metrics_file, sealed)
         except Damaged as damage:
             path = self.folder.metrics_file
+            aside = path.with_suffix(".csv.damaged")
             if path.exists():
-                path.rename(path.with_suffix(".csv.damaged"))
-            self.notes.append(f"{damage}; what there is of it is put aside, and it is begun anew")
+                path.rename(aside)
+                self.notes.append(f"{damage}; the damaged file was renamed to {aside.name}, and a new one was begun")
+            else:
+                self.notes.append(f"{damage}; a new one was begun")
 
     def _require_the_same_environment(self, spaces: Spaces) -> None:
         """What was learned for other observations and actions is of no use, and must not be thrown away for that."""
