@@ -12,7 +12,6 @@ import signal
 import time
 from collections import Counter
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -23,6 +22,7 @@ from tests.run.processes import (
     being_written,
     command,
     finish,
+    hears,
     holds_lock,
     newest,
     start,
@@ -111,18 +111,9 @@ def log(tmp_path_factory):
     return add
 
 
-def hears(process):
-    """Whether it handles SIGTERM yet; before that there is no `mepg`, only an interpreter that begins."""
-    try:
-        caught = Path(f"/proc/{process.pid}/status").read_text().partition("SigCgt:")[2].split()[0]
-    except (OSError, IndexError):
-        return False
-    return int(caught, 16) >> (signal.SIGTERM - 1) & 1
-
-
 def wait_for_a_moment(process, folder, rng, cold):
     """A random one, but not each as likely as it is long: a checkpoint is written in a few milliseconds."""
-    wait_for(lambda: hears(process), process, pause=0.01)
+    wait_for(lambda: hears(process), process, pause=0.01)  # before that it is only an interpreter that begins
     before, written_before = newest(folder), being_written(folder).items()
     kind = rng.choices(["starting", "begun", "saved", "saving", "finishing"], [6, 4, 8, 4, 1])[0]
     if kind == "starting":
