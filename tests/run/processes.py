@@ -80,6 +80,15 @@ def holds_lock(process, folder):
         return False
 
 
+def hears(process: subprocess.Popen, number: int = signal.SIGTERM) -> bool:
+    """Whether it has a handler for this signal."""
+    try:
+        caught = Path(f"/proc/{process.pid}/status").read_text().partition("SigCgt:")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
 def wait_for(condition, process: subprocess.Popen, pause: float = 0.002) -> bool:
     """Until it holds, or the process has ended; gives whether it holds."""
     while not (holds := bool(condition())) and process.poll() is None:

@@ -3,6 +3,7 @@
 A sample: make test-faults kills every algorithm, at moments of every kind.
 """
 
+import os
 import random
 import signal
 import time
@@ -10,7 +11,17 @@ import time
 import pytest
 
 from mepg.run.files import read_arrays
-from tests.run.processes import assert_same_run, begun_with, checkpoints, command, kill_after_progress, run, start
+from tests.run.processes import (
+    assert_same_run,
+    begun_with,
+    checkpoints,
+    command,
+    hears,
+    kill_after_progress,
+    run,
+    start,
+    wait_for,
+)
 
 
 @pytest.mark.parametrize(
@@ -96,6 +107,26 @@ os.dup2 = dup2
     ended = run(argv, **begun_with(code, tmp_path / "code"))
     assert ended.returncode == 128 + number, ended.stdout
     assert ended.stderr == "mepg: interrupted; what the last checkpoint holds is safe\n"
+
+
+@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.faults)])
+def test_a_rain_of_signals_does_not_damage_the_heap(threads, tmp_path):
+    """While large matrices are multiplied, the stack pointer is in the heap: a signal must not be written there."""
+    if threads > len(os.sched_getaffinity(0)):
+        pytest.skip("there is one core")
+    numbers = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
+    code = f"import signal; [signal.signal(number, lambda *_: None) for number in {tuple(map(int, numbers))}]"
+    large = ["hidden=400,300", "batch_size=256", "warmup=100"]
+    extra = ["--threads", str(threads), "--eval-every", "600", "--eval-episodes", "1"]
+    argv = command("ddpg", "Pendulum-v1", tmp_path / "run", steps=600, settings=large, extra=extra)
+    process = start(argv, **begun_with(code, tmp_path / "code"))
+    wait_for(lambda: hears(process, signal.SIGALRM), process)
+    while process.poll() is None:
+        for number in numbers:  # several at once, or the first thread would take them all
+            process.send_signal(number)
+        time.sleep(0.001)
+    _, err = process.communicate()
+    assert (process.returncode, err) == (0, "")
 
 
 def test_nothing_can_go_wrong_once_a_run_is_safe(tmp_path):
