@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -161,4 +164,6 @@ def _reason(status: int, log: Path) -> str:
         number = -status if status < 0 else status - 128
         who = f"signal {number}" + ", as the system does when memory runs out" * (number == signal.SIGKILL)
         return f"its process was killed {ATTEMPTS} times, by {who}" + (f"; its last words: {last}" if last else "")
+    if not last and shutil.disk_usage(log.parent).free == 0:  # its last words could not be written either
+        last = os.strerror(errno.ENOSPC)
     return last or f"it ended with status {status}"
