@@ -1,0 +1,164 @@
+"""A compiled function, called with arrays.
+
+`compile_function(f, *examples)` gives a function of arrays. With a state, the first argument is a list of arrays that
+stays where it is between calls, in a `State`; several functions may share one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from mepg.native.build import CannotBuild, library
+from mepg.native.emit import program
+from mepg.native.fuse import Fusion
+from mepg.native.graph import NUMPY, Graph, Shape
+from mepg.native.place import Placement, state_buffers
+from mepg.native.processor import Instructions, best
+from mepg.native.trace import Tracer, form
+
+Rows = npt.NDArray[Any]
+StateUse = Literal["none", "read", "written"]
+
+
+class Form(NamedTuple):
+    """What an array looks like."""
+
+    shape: Shape
+    type: str
+
+
+class State:
+    """A list of arrays, lying as compiled functions want them."""
+
+    def __init__(self, forms: Sequence[Form]) -> None:
+        self.forms = list(forms)
+        self._buffers = state_buffers([each.shape for each in forms])
+        self._memory = _words(sum(buffer.words for buffer in self._buffers))
+
+    @classmethod
+    def of(cls, leaves: Sequence[Any]) -> State:
+        """A state with these arrays in it."""
+        state = cls([Form(*form(jax.typeof(leaf))) for leaf in leaves])
+        state.put(leaves)
+        return state
+
+    def put(self, leaves: Sequence[Any]) -> None:
+        """Copy arrays into it."""
+        for each, buffer, leaf in zip(self.forms, self._buffers, leaves, strict=True):
+            rows = _as_words(leaf).reshape(-1, buffer.rows, buffer.columns)
+            panels = -(-buffer.columns // buffer.width)
+            whole = np.zeros((len(rows), buffer.rows, panels * buffer.width), np.float32)
+            whole[..., : buffer.columns] = rows
+            lying = whole.reshape(len(rows), buffer.rows, panels, buffer.width).swapaxes(1, 2)
+            assert math.prod(each.shape) == rows.size
+            self._memory[buffer.offset : buffer.offset + lying.size] = lying.ravel()
+
+    def get(self) -> list[Rows]:
+        """Copies of the arrays."""
+        found = []
+        for each, buffer in zip(self.forms, self._buffers, strict=True):
+            matrices, panels = math.prod(buffer.dims[:-2]), -(-buffer.columns // buffer.width)
+            lying = self._memory[buffer.offset : buffer.offset + matrices * buffer.matrix]
+            whole = lying.reshape(matrices, panels, buffer.rows, buffer.width).swapaxes(1, 2)
+            rows = whole.reshape(matrices, buffer.rows, panels * buffer.width)[..., : buffer.columns]
+            found.append(_as_array(np.ascontiguousarray(rows), each))
+        return found
+
+    @property
+    def address(self) -> int:
+        """Where it begins."""
+        return int(self._memory.ctypes.data)
+
+
+class Compiled:
+    """A function that was compiled."""
+
+    def __init__(self, text: str, placement: Placement, outputs: list[Form], instructions: Instructions) -> None:
+        self.text = text
+        self._inputs = [Form(node.shape, node.type) for node in placement.external]
+        self._state = [Form(node.shape, node.type) for node in placement.state]
+        self._outputs = outputs
+        self._memory = _words(placement.words)
+        self._run = library(text, instructions).run
+        self._run.restype = None
+        self._run.argtypes = [ctypes.c_void_p] * 4
+
+    def __call__(self, *arguments: Any) -> list[Rows]:
+        """Arrays in the order of a tree's leaves; the first argument is the `State`, if it has one."""
+        state = 0
+        if self._state:
+            first, *rest = arguments
+            if not isinstance(first, State) or first.forms != self._state:
+                raise TypeError("the first argument is a State with the arrays that this was compiled for")
+            state, arguments = first.address, tuple(rest)
+        given = [_as_words(leaf) for leaf in arguments]
+        if [math.prod(each.shape) for each in self._inputs] != [each.size for each in given]:
+            raise TypeError("the arrays do not have the shapes that this was compiled for")
+        found = [np.empty(math.prod(each.shape), np.float32) for each in self._outputs]
+        self._run(state, self._memory.ctypes.data, _pointers(given), _pointers(found))
+        return [_as_array(words, each) for words, each in zip(found, self._outputs, strict=True)]
+
+
+def compile_function(
+    function: Callable[..., Any], *examples: Any, state: StateUse = "none", instructions: Instructions | None = None
+) -> Compiled:
+    """Compile a function for arrays like these examples.
+
+    With a state "read", its first argument is that list of arrays; with "written", it also returns the new ones first.
+    Raises Unsupported if there is no C++ for something in it, and CannotBuild if there is no library.
+    """
+    instructions = instructions or best()
+    traced, shape = jax.make_jaxpr(function, return_shape=True)(*examples)
+    graph = Graph()
+    count = len(jax.tree.leaves(examples[0])) if state != "none" else 0
+    nodes = [
+        graph.new("input", (), *form(variable.aval), **({} if k < count else {"rows": True}))
+        for k, variable in enumerate(traced.jaxpr.invars)
+    ]
+    graph.top.outputs = Tracer(graph).inline(traced.jaxpr, traced.consts, nodes)
+    written = len(jax.tree.leaves(shape[0])) if state == "written" else 0
+    if written not in (0, count):
+        raise TypeError("a function that writes its state returns as many arrays first")
+    graph.top.carried = nodes[:written]
+    outputs = [Form(node.shape, node.type) for node in graph.top.outputs[written:]]
+    placement = Placement(Fusion(graph, bfloat16=instructions.bfloat16), nodes[:count], nodes[count:])
+    return Compiled(program(placement, instructions.lanes), placement, outputs, instructions)
+
+
+def _words(count: int) -> npt.NDArray[np.float32]:
+    """Memory that begins at a cache line."""
+    memory = np.zeros(count + 32, np.float32)
+    skip = -memory.ctypes.data % 64 // 4
+    return memory[skip : skip + count + 16]
+
+
+def _as_words(leaf: Any) -> npt.NDArray[np.float32]:
+    array = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+    array = array.astype(np.int32) if array.dtype == np.bool_ else array
+    if array.dtype.itemsize != 4:
+        raise TypeError(f"{array.dtype} has no place in a compiled function")
+    return np.ascontiguousarray(array).view(np.float32).ravel()
+
+
+def _is_key(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _as_array(words: npt.NDArray[np.float32], each: Form) -> Rows:
+    if each.type == "bool":
+        return (words.view(np.int32) != 0).reshape(each.shape)
+    return words.view(NUMPY[each.type]).reshape(each.shape)
+
+
+def _pointers(arrays: list[npt.NDArray[np.float32]]) -> Any:
+    return (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+
+
+__all__ = ["CannotBuild", "Compiled", "Form", "State", "compile_function"]
