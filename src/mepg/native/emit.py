@@ -151,7 +151,7 @@ class _Emitter:
             lines.append(f"const int {variable} = {rest} % {size};")
             rest = f"{rest} / {size}"
         address = self._addresses.address(source, place(source, index))
-        to = f"(word*)({self._addresses.start(self._placement.buffers[node])})"
+        to = f"((word*)({self._addresses.start(self._placement.buffers[node])}))"
         return [f"for (int i = 0; i < {math.prod(node.shape)}; i++) {{", *lines, f"{to}[i] = one_u({address});", "}"]
 
     # Products

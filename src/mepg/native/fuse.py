@@ -200,15 +200,26 @@ class Fusion:
             for side in (0, 1) if node.op == "product" else ():
                 if self.operand(node, side) is not None:
                     continue
-                names, argument, rounds = node.settings["names"][side], node.arguments[side], self._rounds(node)
-                order = tuple(names.index(x) for x in sorted(names, key=lambda x: (x[0] != "l", x)))
+                order = self._order(node, side)
+                argument = node.arguments[side]
                 copy = copies.get((argument, order))
                 if copy is None or not node.block.within(copy.block):
                     copy = self._copy(self.graph.transpose(argument, order), node.block, before=node, which=side)
                     copies[argument, order] = copy
                 back = self.graph.transpose(copy, [order.index(a) for a in range(len(order))])
-                # Rounding twice is rounding once: what is copied is rounded already.
-                node.arguments[side] = self.graph.new("round", (back,), back.shape, "f32") if rounds else back
+                if self._rounds(node):  # rounding twice is rounding once: what is copied is rounded already
+                    back = Node("round", [back], back.shape, "f32", {}, node.block, node.number - 0.25 + side / 16)
+                node.arguments[side] = back
+
+    def _order(self, product: Node, side: int) -> tuple[int, ...]:
+        """An operand's axes: leading ones, then the two others in the order in which they lie."""
+        names = product.settings["names"][side]
+        node, index = product.arguments[side], [At(name) for name in names]
+        while node.op in VIEWS or node.op == "round":
+            node, index = (node.arguments[0], index) if node.op == "round" else look(node, index)
+        lies = [at.variable for at in index]
+        last = sorted((x for x in names if x[0] != "l"), key=lambda x: (lies.index(x) if x in lies else 0, x))
+        return tuple(names.index(x) for x in (*sorted(x for x in names if x[0] == "l"), *last))
 
     def _rounds(self, product: Node) -> bool:
         """Whether bfloat16 instructions compute this product."""
@@ -332,7 +343,7 @@ class Fusion:
             self.leaves(argument, of_argument(argument, index), found, top=False)
 
     def _schedule(self, block: Block) -> None:
-        items = self.items[block] = []
+        self.items[block] = []
         self._packs[block] = {}
         for node in self.alive:
             if node.block is not block or node.op in ("input", "result") or not self.in_memory(node):
@@ -342,26 +353,26 @@ class Fusion:
                     self._schedule(inner)
                 if node.op == "loop":
                     for start, carried in zip(node.arguments, node.blocks[0].carried, strict=True):
-                        self._add_root(Root(start, carried), items)
+                        self._add_root(Root(start, carried), block)
             if node.op in CALLS or node.op in ("branch", "loop"):
                 self._append(Single(block, [(self.base(a), False) for a in node.arguments], node=node), node)
             elif node.op == "product":
-                self._add_product(node, items)
+                self._add_product(node)
             elif node.op == "reduce":
-                self._add_root(Root(node.arguments[0], node), items)
+                self._add_root(Root(node.arguments[0], node), block)
             elif node.op == "concatenate":
                 offset, axis = 0, node.settings["axis"]
                 for piece in node.arguments:
-                    self._add_root(Root(piece, node, axis, offset), items)
+                    self._add_root(Root(piece, node, axis, offset), block)
                     offset += piece.shape[axis]
             else:
-                self._add_root(Root(node, node), items)
+                self._add_root(Root(node, node), block)
 
     def _append(self, item: Item, *nodes: Node) -> None:
         self.items[item.block].append(item)
         self.made_by.update(dict.fromkeys(nodes, item))
 
-    def _add_product(self, node: Node, items: list[Item]) -> None:
+    def _add_product(self, node: Node) -> None:
         item = Loops(node.block, space=node.dims, product=node)
         for side in (0, 1):
             operand = self.operand(node, side)
@@ -394,9 +405,9 @@ class Fusion:
         self._packs[product.block][key] = node
         return node
 
-    def _add_root(self, root: Root, items: list[Item]) -> None:
+    def _add_root(self, root: Root, block: Block) -> None:
         """To the loops that make the last of what it reads, to some that come later, or to new ones."""
-        reduces = root.target.op == "reduce"
+        items = self.items[block]
         space, here = root.value.dims, tuple(At(v) for v in variables_of(root.value.dims))
         seen: list[tuple[Node, tuple[At, ...]]] = []
         top = root.value is root.target
@@ -416,14 +427,14 @@ class Fusion:
             later = (i for i in range(len(items) - 1, last, -1) if getattr(items[i], "product", 0) is None and fits(i))
             found = next(later, None)
         if found is None:
-            self._append(Loops(root.target.block, space=space))
+            self._append(Loops(block, space=space))
             found = len(items) - 1
         item = items[found]
         assert isinstance(item, Loops)
         item.roots.append(root)
         item.reads += [(node, at == here) for node, at in seen if not self._same_loops(node, item)]
         previous = self.made_by.get(root.target)
-        if previous is None or order.get(previous, len(items)) <= found or reduces:
+        if previous is None or order.get(previous, len(items)) <= found:
             self.made_by[root.target] = item
 
     def _maker(self, node: Node) -> Item | None:

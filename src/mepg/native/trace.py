@@ -105,6 +105,10 @@ class Tracer:
     def _reduce_precision(self, equation: Any, given: list[Node], _: Any, type: str) -> Node:
         if (equation.params["exponent_bits"], equation.params["mantissa_bits"]) != (8, 7):
             raise Unsupported("reduce_precision to something other than bfloat16")
+        below = given[0]
+        if below.op == "transpose":  # the same numbers, rounded where they lie
+            rounded = self.graph.elementwise("round", below.arguments, type)
+            return self.graph.transpose(rounded, below.settings["permutation"])
         return self.graph.elementwise("round", given, type)
 
     def _logistic(self, _: Any, given: list[Node], __: Any, type: str) -> Node:
