@@ -1,4 +1,4 @@
-"""A C++ program as a library in memory: compiled once, kept in the user's own cache, loaded only if nobody touched it."""
+"""A C++ program as a library: compiled once, kept in the user's own cache, loaded only if nobody touched it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def library(text: str, instructions: Instructions, *, extra: tuple[str, ...] = (
     parts = [text, _HEADER.read_text(), *command, _version(compiler)]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     folder = cache_folder()
-    with contextlib.suppress(FileNotFoundError, _Untrusted):
+    with contextlib.suppress(OSError, _Untrusted, CannotBuild):  # then it is compiled again
         return _load(_checked(folder, key))
     with _workplace(folder) as (place, kept):
         made = _compile(command, text, place)
@@ -137,14 +137,14 @@ def _run(command: list[str]) -> str:
         )  # fmt: skip
     except OSError as error:
         raise CannotBuild(f"{command[0]} cannot be started: {error.strerror}") from error
-    try:
-        said, _ = process.communicate(timeout=_SECONDS)
-    except subprocess.TimeoutExpired as error:
-        raise CannotBuild(f"{command[0]} did not finish within {_SECONDS} seconds") from error
-    finally:
-        if process.poll() is None:
+    with process:
+        try:
+            said, _ = process.communicate(timeout=_SECONDS)
+        except BaseException as error:
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise CannotBuild(f"{command[0]} did not finish within {_SECONDS} seconds") from error
+            raise
     if process.returncode:
         first = next((line for line in said.splitlines() if "error" in line), said.strip().partition("\n")[0])
         raise CannotBuild(f"{command[0]} failed: {first or f'exit code {process.returncode}'}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from mepg.native.express import VECTOR, Addresses, Expressions
-from mepg.native.fuse import Item, Loops, Operand, Pack, Root, Single
+from mepg.native.express import Addresses, Expressions
 from mepg.native.graph import At, Block, Node, everywhere, place, variables_of
+from mepg.native.items import Loops, Operand, Pack, Root, Single
 from mepg.native.place import Placement, reduced_variables
 
 
@@ -46,13 +46,21 @@ class _Emitter:
         self._addresses = Addresses(placement)
         self._functions: list[str] = []
         self._steps: list[str] = []
+        self._branches = 0
 
     def text(self) -> str:
         self._block(self._placement.fusion.graph.top, [])
         steps = "\n".join(f"  {line}" for line in (*self._inputs(), *self._steps, *self._outputs()))
         head = "void run(float* S, float* T, const float* const* in, float* const* out)"
         return "\n\n".join(
-            ['#include "kernels.h"', "namespace {", *self._functions, "}  // namespace", f'extern "C" {head} {{\n  Flush flush;\n{steps}\n}}\n']
+            [
+                '#include "kernels.h"',
+                f'extern "C" int32_t branches = {self._branches}, taken[{max(1, self._branches)}] = {{}};',
+                "namespace {",
+                *self._functions,
+                "}  // namespace",
+                f'extern "C" {head} {{\n  Flush flush;\n{steps}\n}}\n',
+            ]
         )
 
     # The order of things
@@ -67,7 +75,9 @@ class _Emitter:
                 self._branch(item, loops)
             elif isinstance(item, Single) and item.node.op == "loop":
                 body = item.node.blocks[0]
-                self._steps.append(f"for (int {body.loop} = 0; {body.loop} < {item.node.settings['length']}; {body.loop}++) {{")
+                self._steps.append(
+                    f"for (int {body.loop} = 0; {body.loop} < {item.node.settings['length']}; {body.loop}++) {{"
+                )
                 self._block(body, [*loops, body.loop])
                 self._steps.append("}")
             elif isinstance(item, Single):
@@ -84,9 +94,13 @@ class _Emitter:
         which = item.node.arguments[0]
         node, index = self._placement.fusion.resolve(which, everywhere(which.shape))
         *_, last = blocks = item.node.blocks
-        self._steps.append(f"switch (within(one_i({self._addresses.address(node, place(node, index))}), {len(blocks)})) {{")
+        self._steps.append(
+            f"switch (within(one_i({self._addresses.address(node, place(node, index))}), {len(blocks)})) {{"
+        )
         for k, block in enumerate(blocks):
             self._steps.append("default: {" if block is last else f"case {k}: {{")
+            self._steps.append(f"taken[{self._branches}] = 1;")
+            self._branches += 1
             self._block(block, loops)
             self._steps.append("break; }")
         self._steps.append("}")
@@ -104,7 +118,9 @@ class _Emitter:
         for k, node in enumerate(top.outputs[len(top.carried) :]):
             b = self._placement.buffers[node]
             matrices = math.prod(b.dims[:-2])
-            lines.append(f"to_rows<{b.width}>({self._addresses.start(b)}, {matrices}, {b.rows}, {b.columns}, out[{k}]);")
+            lines.append(
+                f"to_rows<{b.width}>({self._addresses.start(b)}, {matrices}, {b.rows}, {b.columns}, out[{k}]);"
+            )
         return lines
 
     # Calls
@@ -122,7 +138,9 @@ class _Emitter:
         )
         to = f"(word*)({self._addresses.start(self._placement.buffers[node])}) + i * {each}"
         count = math.prod(node.shape) // each
-        return [f"for (int i = 0; i < {count}; i++) {node.op}({', '.join([key, *(number or ['nullptr'])])}, {each}, {to});"]
+        return [
+            f"for (int i = 0; i < {count}; i++) {node.op}({', '.join([key, *(number or ['nullptr'])])}, {each}, {to});"
+        ]
 
     def _source(self, argument: Node) -> str:
         """Where a call's argument begins."""
@@ -138,7 +156,11 @@ class _Emitter:
 
     def _sort(self, node: Node, keys: str, values: str) -> list[str]:
         alive, n = self._placement.fusion.alive, node.arguments[0].shape[0]
-        results = {r.settings["which"]: self._placement.buffers[r] for r in alive if r.op == "result" and r.arguments[0] is node}
+        results = {
+            r.settings["which"]: self._placement.buffers[r]
+            for r in alive
+            if r.op == "result" and r.arguments[0] is node
+        }
         to = [f"(word*)({self._addresses.start(results[k])})" if k in results else "unused" for k in (0, 1)]
         return [f"word unused[{n}];", f"sort({keys}, {values}, {n}, {', '.join(to)});"]
 
@@ -163,7 +185,10 @@ class _Emitter:
         settings = [source.width, source.rows, *([] if operand.form == "pairs_in_rows" else [width])]
         corner = self._addresses.address(operand.leaf, [*operand.leading, At(), At()])
         to = self._addresses.start(self._placement.buffers[node]) + self._packed(operand, node)
-        loops = [f"for (int {v} = 0; {v} < {n}; {v}++)" for v, n in zip(operand.running, node.settings["lengths"], strict=True)]
+        loops = [
+            f"for (int {v} = 0; {v} < {n}; {v}++)"
+            for v, n in zip(operand.running, node.settings["lengths"], strict=True)
+        ]
         sizes = f"{operand.row.offset}, {operand.rows}, {operand.columns}"
         return [*loops, f"  pack_{operand.form}<{', '.join(map(str, settings))}>({corner}, {sizes}, {to});"]
 
@@ -182,14 +207,24 @@ class _Emitter:
         """Statements that fill a tile: rows from i on, columns from c0 on."""
         assert item.product is not None
         left, right = item.operands
-        kind, depth = ("Pairs", (item.product.settings["depth"] + 1) // 2) if left.rounded else ("Single", item.product.settings["depth"])
+        kind, depth = (
+            ("Pairs", (item.product.settings["depth"] + 1) // 2)
+            if left.rounded
+            else ("Single", item.product.settings["depth"])
+        )
         b, columns = self._placement.buffers[right.leaf], item.product.dims[-1]
-        wide, height, down = (b.width, b.rows, right.row.offset) if right.pack is None else ((32 if columns > 16 else 16), depth, 0)
+        wide, height, down = (
+            (b.width, b.rows, right.row.offset) if right.pack is None else ((32 if columns > 16 else 16), depth, 0)
+        )
         lines = ["clear(tile);", f"const float* B = {self._side(right)} + panel<{wide}, {height}>({down}, c0);"]
         lines.append(f"const float* A = {self._side(left)};")
         a = self._placement.buffers[left.leaf]
         if left.transposed:
-            width, rows, down = (a.width, a.rows, left.row.offset) if left.pack is None else ((32 if left.columns > 16 else 16), depth, 0)
+            width, rows, down = (
+                (a.width, a.rows, left.row.offset)
+                if left.pack is None
+                else ((32 if left.columns > 16 else 16), depth, 0)
+            )
             start = f"panel<{width}, {rows}>({down}, i + {left.column.offset})"
             return [*lines, f"product<{kind}, 1, {width}, {wide}>(A + {start}, B, {depth}, tile);"]
         width, rows, down = (a.width, a.rows, left.row.offset) if left.pack is None else (16, left.rows, 0)
@@ -221,7 +256,11 @@ class _Emitter:
         whole = tile.columns - columns % tile.columns < tile.lanes or columns % tile.columns == 0
         body = [
             "auto rows_from = [&]<int MR>(int i, int c0) __attribute__((always_inline)) {",
-            *([f"  vf tile[MR][{tile.vectors}];", *(f"  {line}" for line in self._product(item))] if item.product else []),
+            *(
+                [f"  vf tile[MR][{tile.vectors}];", *(f"  {line}" for line in self._product(item))]
+                if item.product
+                else []
+            ),
             *(f"  {line}" for line in parts.before_tile),
             "  UNROLL for (int q = 0; q < MR; q++) {",
             "    [[maybe_unused]] const int r = i + q;",
@@ -254,7 +293,9 @@ class _Emitter:
         if last and self._addresses.neighbours(root.target, places):
             return f"store({self._addresses.address(root.target, places)}, {value});"
         address = self._addresses.address(root.target, places, "(c + lane)")
-        return f"for (int lane = 0; lane < L && c + lane < {item.space[-1]}; lane++) store_lane({address}, {value}, lane);"
+        return (
+            f"for (int lane = 0; lane < L && c + lane < {item.space[-1]}; lane++) store_lane({address}, {value}, lane);"
+        )
 
     def _reduce(self, root: Root, k: int, value: str, parts: _Parts, item: Loops, tile: Tile) -> None:
         kind, over, space = root.target.settings["kind"], reduced_variables(root), item.space

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from mepg.native.fuse import Loops
 from mepg.native.graph import COMPARISONS, At, Index, Node, Unsupported, of_argument, place
+from mepg.native.items import Loops
 from mepg.native.place import Buffer, Placement
 
 VECTOR = {"f32": "vf", "i32": "vi", "u32": "vu", "bool": "vi"}
@@ -16,7 +16,8 @@ _INFIX = {
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
 }  # fmt: skip
 _CALLED = {
-    "div", "rem", "max", "min", "abs", "sqrt", "rsqrt", "exp", "log", "log1p", "tanh", "erf_inv", "round", "sign", "floor",
+    "div", "rem", "max", "min", "abs", "sqrt", "rsqrt", "exp", "log", "log1p", "tanh", "erf_inv", "round", "sign",
+    "floor",
 }  # fmt: skip
 
 
@@ -98,7 +99,9 @@ class Expressions:
         return _operation(node, [self.value(a, of_argument(a, index)) for a in node.arguments])
 
     def _at_hand(self, node: Node) -> bool:
-        return self._fusion.made_by.get(node) is self._item and any(root.target is node and root.value is node for root in self._item.roots)
+        return self._fusion.made_by.get(node) is self._item and any(
+            root.target is node and root.value is node for root in self._item.roots
+        )
 
     def _load(self, node: Node, places: tuple[At, ...]) -> str:
         letter, addresses = _LETTER[node.type], self._addresses
@@ -107,11 +110,14 @@ class Expressions:
         if addresses.neighbours(node, places):
             return f"load_{letter}({addresses.address(node, places)})"
         element = f"one_{letter}({addresses.address(node, places, 'at')})"
-        return f"each<{VECTOR[node.type]}>([&](int lane) {{ const int at = within(c + lane, {self._columns}); return {element}; }})"
+        inside = f"const int at = within(c + lane, {self._columns});"
+        return f"each<{VECTOR[node.type]}>([&](int lane) {{ {inside} return {element}; }})"
 
     def _iota(self, node: Node, index: Index) -> str:
         at = index[node.settings["axis"]]
-        number = f"lanes() + {self._addresses.number(at)}" if at.variable == "c" else f"all({self._addresses.number(at)})"
+        number = (
+            f"lanes() + {self._addresses.number(at)}" if at.variable == "c" else f"all({self._addresses.number(at)})"
+        )
         return number if node.type == "i32" else f"converted<{VECTOR[node.type]}>({number})"
 
 

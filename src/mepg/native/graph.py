@@ -63,7 +63,8 @@ class Node:
     @property
     def blocks(self) -> list[Block]:
         """The branches of a cond, the body of a loop."""
-        return self.settings.get("blocks", [])
+        blocks: list[Block] = self.settings.get("blocks", [])
+        return blocks
 
 
 @dataclass(frozen=True)
@@ -297,7 +298,11 @@ class Graph:
             size, rest = below.shape[axis], below.shape[:axis] + below.shape[axis + 1 :]
             inner = axis in [i for i, d in enumerate(below.shape) if d > 1][-2:] and below.type == "f32"
             alone = math.prod(below.shape) == size
-            if size == 1 or not inner or (size <= 16 and (alone or (axis < len(below.shape) - 1 and size * 4 < max(rest)))):
+            if (
+                size == 1
+                or not inner
+                or (size <= 16 and (alone or (axis < len(below.shape) - 1 and size * 4 < max(rest))))
+            ):
                 below = self._write_out(kind, below, axis)
                 axes = [a - (a > axis) for a in axes if a != axis]
         if not axes:

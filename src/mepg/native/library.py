@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
@@ -86,9 +87,16 @@ class Compiled:
         self._state = [Form(node.shape, node.type) for node in placement.state]
         self._outputs = outputs
         self._memory = _words(placement.words)
-        self._run = library(text, instructions).run
+        loaded = library(text, instructions)
+        branches = ctypes.c_int32.in_dll(loaded, "branches").value
+        self._taken = (ctypes.c_int32 * branches).in_dll(loaded, "taken")
+        self._run = loaded.run
         self._run.restype = None
         self._run.argtypes = [ctypes.c_void_p] * 4
+
+    def untaken(self) -> list[int]:
+        """The branches that no call has been through."""
+        return [number for number, taken in enumerate(self._taken) if not taken]
 
     def __call__(self, *arguments: Any) -> list[Rows]:
         """Arrays in the order of a tree's leaves; the first argument is the `State`, if it has one."""
@@ -118,10 +126,10 @@ def compile_function(
     traced, shape = jax.make_jaxpr(function, return_shape=True)(*examples)
     graph = Graph()
     count = len(jax.tree.leaves(examples[0])) if state != "none" else 0
-    nodes = [
-        graph.new("input", (), *form(variable.aval), **({} if k < count else {"rows": True}))
-        for k, variable in enumerate(traced.jaxpr.invars)
-    ]
+    nodes = []
+    for k, variable in enumerate(traced.jaxpr.invars):
+        shape_of, type_of = form(variable.aval)
+        nodes.append(graph.new("input", (), shape_of, type_of, rows=k >= count))
     graph.top.outputs = Tracer(graph).inline(traced.jaxpr, traced.consts, nodes)
     written = len(jax.tree.leaves(shape[0])) if state == "written" else 0
     if written not in (0, count):
@@ -148,13 +156,12 @@ def _as_words(leaf: Any) -> npt.NDArray[np.float32]:
 
 
 def _is_key(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _as_array(words: npt.NDArray[np.float32], each: Form) -> Rows:
-    if each.type == "bool":
-        return (words.view(np.int32) != 0).reshape(each.shape)
-    return words.view(NUMPY[each.type]).reshape(each.shape)
+    array: Rows = words.view(np.int32 if each.type == "bool" else NUMPY[each.type]).reshape(each.shape)
+    return array != 0 if each.type == "bool" else array
 
 
 def _pointers(arrays: list[npt.NDArray[np.float32]]) -> Any:

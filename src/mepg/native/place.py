@@ -11,8 +11,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from mepg.native.fuse import Fusion, Item, Loops, Root, Single, panel_width
+from mepg.native.fuse import Fusion
 from mepg.native.graph import At, Block, Node, Shape, everywhere
+from mepg.native.items import Item, Loops, Root, Single, panel_width
 
 _ALIGN = 16  # words: a cache line
 _MARGIN = 32  # words after each buffer, which a vector that begins inside of it may touch
@@ -130,7 +131,9 @@ class Placement:
             return []
         direct = output.block is block and output.op != "input" and output not in self.buffers
         maker = output.arguments[0] if output.op == "result" else None
-        if not direct or (maker is not None and maker.op == "loop" and maker.settings["carry"] > output.settings["which"]):
+        if not direct or (
+            maker is not None and maker.op == "loop" and maker.settings["carry"] > output.settings["which"]
+        ):
             return [self._copy_at_end(output, buffer, leading, block)]
         self.buffers[output], self.leading[output] = buffer, leading
         if maker is not None and maker.op == "branch":

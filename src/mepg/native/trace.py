@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,8 @@ class Tracer:
 
     def inline(self, jaxpr: Any, constants: Any, arguments: list[Node]) -> list[Node]:
         """The nodes of a jaxpr's outputs."""
-        graph, values = self.graph, {}
+        graph = self.graph
+        values: dict[Any, Node] = {}
 
         def read(variable: Any) -> Node:
             if isinstance(variable, core.Literal):
@@ -83,13 +85,14 @@ class Tracer:
     def _square(self, _: Any, given: list[Node], __: Any, type: str) -> Node:
         return self.graph.elementwise("mul", (given[0], given[0]), type)
 
-    def _integer_pow(self, equation: Any, given: list[Node], _: Any, type: str) -> Node:
+    def _integer_pow(self, equation: Any, given: list[Node], __: Any, type: str) -> Node:
         power, x = equation.params["y"], given[0]
         if not 1 <= power <= 4:
             raise Unsupported(f"integer_pow of {power}")
-        square = self.graph.elementwise("mul", (x, x), type) if power > 1 else x
-        return [x, square, self.graph.elementwise("mul", (square, x), type) if power == 3 else x,
-                self.graph.elementwise("mul", (square, square), type) if power == 4 else x][power - 1]  # fmt: skip
+        product = x
+        for _ in range(power - 1):
+            product = self.graph.elementwise("mul", (product, x), type)
+        return product
 
     def _select_n(self, _: Any, given: list[Node], __: Any, type: str) -> Node:
         if len(given) != 3 or given[0].type != "bool":
@@ -154,10 +157,10 @@ class Tracer:
         pieces = [self.graph.reshape(x, each) for x, each in zip(given, one, strict=True)]
         return self.graph.add("concatenate", pieces, shape, type, axis=axis)
 
-    def _dynamic_slice(self, equation: Any, given: list[Node], shape: Any, _: str) -> Node:
+    def _dynamic_slice(self, _: Any, given: list[Node], shape: Any, __: str) -> Node:
         below, *starts = given
         source: list[tuple[Any, ...]] = []
-        for axis, (size, start) in enumerate(zip(shape, starts, strict=True)):
+        for axis, size in enumerate(shape):
             if size == below.shape[axis]:
                 source.append(("axis", axis))
             elif size == 1:
@@ -174,7 +177,8 @@ class Tracer:
             raise Unsupported("gather along several axes")
         numbers = self.graph.reshape(numbers, numbers.shape[:-1])
         batch = [axis for axis in range(len(shape)) if axis not in d.offset_dims]
-        offsets, source = iter(d.offset_dims), []
+        offsets = iter(d.offset_dims)
+        source: list[tuple[Any, ...]] = []
         for axis, size in enumerate(sizes):
             offset = None if axis in (*d.collapsed_slice_dims, *d.operand_batching_dims) else next(offsets)
             if axis in d.operand_batching_dims:
@@ -210,7 +214,7 @@ class Tracer:
             raise Unsupported("dot_general over several axes")
         names_a, names_b = [""] * len(a.shape), [""] * len(b.shape)
         names_a[ours[0]] = names_b[theirs[0]] = "k"
-        leading = []
+        leading: list[str] = []
         for i, j in zip(batch_a, batch_b, strict=True):
             names_a[i] = names_b[j] = f"l{len(leading)}"
             leading.append(names_a[i])
@@ -226,7 +230,9 @@ class Tracer:
         sizes = {"i": 1, "n": 1, **dict(zip(names_a, a.shape, strict=True)), **dict(zip(names_b, b.shape, strict=True))}
         order = [*leading, "i", "n"]
         product = self._product(a, names_a, b, names_b, leading, sizes)
-        product = self.graph.transpose(product, [*map(order.index, result), *(order.index(x) for x in order if x not in result)])
+        product = self.graph.transpose(
+            product, [*map(order.index, result), *(order.index(x) for x in order if x not in result)]
+        )
         return self.graph.reshape(product, shape)
 
     def _product(
@@ -234,7 +240,9 @@ class Tracer:
     ) -> Node:
         if min(sizes["i"], sizes["k"], sizes["n"]) > 1:
             shape = [sizes[x] for x in (*leading, "i", "n")]
-            return self.graph.add("product", (a, b), shape, "f32", names=(tuple(names_a), tuple(names_b)), depth=sizes["k"])
+            return self.graph.add(
+                "product", (a, b), shape, "f32", names=(tuple(names_a), tuple(names_b)), depth=sizes["k"]
+            )
         space = [*leading, "i", "k", "n"]
         full = tuple(sizes[x] for x in space)
         x = self.graph.broadcast(a, full, [space.index(name) for name in names_a])
@@ -263,7 +271,7 @@ class Tracer:
 
     # Several results
 
-    def _sort(self, _: Any, given: list[Node], *, dimension: int, num_keys: int, **__: Any) -> list[Node]:
+    def _sort(self, _: Any, given: list[Node], *, num_keys: int, **__: Any) -> list[Node]:
         if len(given) != 2 or num_keys != 1 or len(given[0].shape) != 1 or given[0].type != "u32":
             raise Unsupported("sort of anything but two vectors by unsigned numbers")
         node = self.graph.new("sort", given, (), "i32")
@@ -275,7 +283,7 @@ class Tracer:
     def _cond(self, equation: Any, given: list[Node], *, branches: Any, **_: Any) -> list[Node]:
         node = self.graph.new("branch", given[:1], (), "i32")
         node.settings["blocks"] = [
-            self.graph.inside(node, lambda b=b: self.inline(b.jaxpr, b.consts, given[1:])) for b in branches
+            self.graph.inside(node, partial(self.inline, branch.jaxpr, branch.consts, given[1:])) for branch in branches
         ]
         return self._results(node, [form(v.aval) for v in equation.outvars])
 
