@@ -19,7 +19,7 @@ from mepg.native.processor import Instructions
 
 _HEADER = Path(__file__).with_name("kernels.h")
 _SECONDS = 60
-# g++ 12.2 -O2 gave wrong code for one kernel; -O1 costs nothing here. A sum may not depend on what a compiler fuses.
+# g++ 12.2 -O2 gave wrong code for one kernel of a study. A sum may not depend on what a compiler fuses.
 _FLAGS = ("-std=c++20", "-fno-math-errno", "-ffp-contract=off", "-w", "-shared", "-fPIC")
 _LEVELS = {"g++": "-O1", "clang++": "-O2"}
 
