@@ -1,0 +1,1 @@
+"""An agent's pure functions, compiled to C++: the jaxpr is the only description of the mathematics."""

@@ -1,0 +1,158 @@
+"""A C++ program as a library: compiled once, kept in the user's own cache, loaded only if nobody touched it."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from mepg.native.processor import Instructions
+
+_HEADER = Path(__file__).with_name("kernels.h")
+_SECONDS = 60
+# g++ 12.2 -O2 gave wrong code for one kernel of a study. A sum may not depend on what a compiler fuses.
+_FLAGS = ("-std=c++20", "-fno-math-errno", "-ffp-contract=off", "-w", "-shared", "-fPIC")
+_LEVELS = {"g++": "-O1", "clang++": "-O2"}
+
+
+class CannotBuild(Exception):
+    """There is no library. One line: the cause and, where there is one, the way out."""
+
+
+class _Untrusted(Exception):
+    """What lies in the cache is not to be loaded."""
+
+
+def library(text: str, instructions: Instructions, *, extra: tuple[str, ...] = ()) -> ctypes.CDLL:
+    """The program as a library, from the cache if it is there."""
+    compiler = find_compiler()
+    command = [compiler, _LEVELS[Path(compiler).name], *_FLAGS, *instructions.flags, *extra]
+    parts = [text, _HEADER.read_text(), *command, _version(compiler)]
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    folder = cache_folder()
+    with contextlib.suppress(OSError, _Untrusted, CannotBuild):  # then it is compiled again
+        return _load(_checked(folder, key))
+    with _workplace(folder) as (place, kept):
+        made = _compile(command, text, place)
+        if not kept:
+            return _load(made)
+        _keep(made, folder, key)
+        try:
+            return _load(_checked(folder, key))
+        except (OSError, _Untrusted):
+            return _load(made)
+
+
+def find_compiler() -> str:
+    """The first of g++ and clang++ that is there."""
+    for name in _LEVELS:
+        if path := shutil.which(name):
+            return path
+    raise CannotBuild("there is no C++ compiler; install g++ or clang++ (Debian: apt install g++)")
+
+
+@cache
+def _version(compiler: str) -> str:
+    return _run([compiler, "--version"])
+
+
+def cache_folder() -> Path:
+    """The user's own."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
+    return base / "mepg" / "native"
+
+
+@contextlib.contextmanager
+def _workplace(folder: Path) -> Iterator[tuple[Path, bool]]:
+    """A new folder, in the cache if that is the user's own and can be written: then what is made can be kept."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check(folder, stat.S_ISDIR)
+        place, kept = Path(tempfile.mkdtemp(prefix="build-", dir=folder)), True
+    except (OSError, _Untrusted):
+        place, kept = Path(tempfile.mkdtemp(prefix="mepg-native-")), False
+    try:
+        yield place, kept
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _check(path: Path, is_kind: object) -> None:
+    """It belongs to the user, nobody else can write it, and it is no link."""
+    found = path.lstat()
+    if not is_kind(found.st_mode):  # type: ignore[operator]
+        raise _Untrusted(f"{path} is not what it should be")
+    if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise _Untrusted(f"{path} can be changed by others")
+
+
+def _checked(folder: Path, key: str) -> Path:
+    """The library's path, if folder and file can be trusted and its hash is the one that was noted."""
+    path, note = folder / f"{key}.so", folder / f"{key}.sha256"
+    _check(folder, stat.S_ISDIR)
+    for file in (path, note):
+        _check(file, stat.S_ISREG)
+    if hashlib.sha256(path.read_bytes()).hexdigest() != note.read_text().strip():
+        raise _Untrusted(f"{path} is not what was compiled")
+    return path
+
+
+def _keep(made: Path, folder: Path, key: str) -> None:
+    """Another process may do the same at the same time: each file appears at once, and whole."""
+    note = made.with_suffix(".sha256")
+    with contextlib.suppress(OSError):
+        note.write_text(hashlib.sha256(made.read_bytes()).hexdigest())
+        copy = made.with_name("kept.so")
+        shutil.copyfile(made, copy)
+        for file in (copy, note):
+            file.chmod(0o600)
+        copy.replace(folder / f"{key}.so")
+        note.replace(folder / f"{key}.sha256")
+
+
+def _compile(command: list[str], text: str, place: Path) -> Path:
+    source, made = place / "program.cpp", place / "program.so"
+    source.write_text(text)
+    _run([*command, f"-I{_HEADER.parent}", "-o", str(made), str(source)])
+    if not made.is_file():
+        raise CannotBuild(f"{command[0]} gave no library and no reason")
+    return made
+
+
+def _run(command: list[str]) -> str:
+    """What a compiler says. It gets a group of its own, so that what it has started ends with it."""
+    try:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+            start_new_session=True, text=True, errors="replace",
+        )  # fmt: skip
+    except OSError as error:
+        raise CannotBuild(f"{command[0]} cannot be started: {error.strerror}") from error
+    with process:
+        try:
+            said, _ = process.communicate(timeout=_SECONDS)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise CannotBuild(f"{command[0]} did not finish within {_SECONDS} s") from error
+            raise
+    if process.returncode:
+        first = next((line for line in said.splitlines() if "error" in line), said.strip().partition("\n")[0])
+        raise CannotBuild(f"{command[0]} failed: {first or f'exit code {process.returncode}'}")
+    return said
+
+
+def _load(path: Path) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise CannotBuild("the compiler's library cannot be loaded") from error

@@ -1,0 +1,356 @@
+"""From items to the text of a C++ program: one function for each, and one that calls them in order."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from mepg.native.express import Addresses, Expressions
+from mepg.native.graph import At, Block, Node, everywhere, place, variables_of
+from mepg.native.items import Loops, Operand, Pack, Root, Single
+from mepg.native.place import Placement, reduced_variables
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What a product computes at once: rows and vectors of columns."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.lanes
+
+
+def tile_for(item: Loops, lanes: int) -> Tile:
+    """As many registers as there are for a product; a row at a time for anything else."""
+    columns = item.space[-1] if item.space else 1
+    vectors = min(2, (32 if columns > 16 else 16) // lanes)
+    if item.product is None:
+        return Tile(1, vectors, lanes)
+    # 32 registers with AVX-512, else 16. Rows of a transposed matrix must not cross the end of a panel.
+    rows = {16: 8 if vectors == 2 else 16, 8: 4 if item.operands[0].transposed else 6, 4: 4}[lanes]
+    return Tile(rows, vectors, lanes)
+
+
+def program(placement: Placement, lanes: int) -> str:
+    """The whole C++ text."""
+    return _Emitter(placement, lanes).text()
+
+
+class _Emitter:
+    def __init__(self, placement: Placement, lanes: int) -> None:
+        self._placement, self._lanes = placement, lanes
+        self._addresses = Addresses(placement)
+        self._functions: list[str] = []
+        self._steps: list[str] = []
+        self._branches = 0
+
+    def text(self) -> str:
+        self._block(self._placement.fusion.graph.top, [])
+        steps = "\n".join(f"  {line}" for line in (*self._inputs(), *self._steps, *self._outputs()))
+        head = "void run(float* S, float* T, const float* const* in, float* const* out)"
+        return "\n\n".join(
+            [
+                '#include "kernels.h"',
+                f'extern "C" int32_t branches = {self._branches}, taken[{max(1, self._branches)}] = {{}};',
+                "namespace {",
+                *self._functions,
+                "}  // namespace",
+                f'extern "C" {head} {{\n  Flush flush;\n{steps}\n}}\n',
+            ]
+        )
+
+    # The order of things
+
+    def _block(self, block: Block, loops: list[str]) -> None:
+        for item in (*self._placement.fusion.items[block], *self._placement.ends.get(block, [])):
+            if isinstance(item, Loops):
+                self._function(self._loops(item), _describe(item), loops)
+            elif isinstance(item, Pack):
+                self._function(self._pack(item), item.operand.form, loops)
+            elif isinstance(item, Single) and item.node.op == "branch":
+                self._branch(item, loops)
+            elif isinstance(item, Single) and item.node.op == "loop":
+                body = item.node.blocks[0]
+                self._steps.append(
+                    f"for (int {body.loop} = 0; {body.loop} < {item.node.settings['length']}; {body.loop}++) {{"
+                )
+                self._block(body, [*loops, body.loop])
+                self._steps.append("}")
+            elif isinstance(item, Single):
+                self._function(self._call(item.node), item.node.op, loops)
+
+    def _function(self, body: list[str], comment: str, loops: list[str]) -> None:
+        name = f"f{len(self._functions)}"
+        parameters = ", ".join(["float* S", "float* T", *(f"const int {v}" for v in loops)])
+        lines = "\n".join(f"  {line}" for line in body)
+        self._functions.append(f"// {comment}\nAPART void {name}({parameters}) {{\n{lines}\n}}")
+        self._steps.append(f"{name}({', '.join(['S', 'T', *loops])});")
+
+    def _branch(self, item: Single, loops: list[str]) -> None:
+        which = item.node.arguments[0]
+        node, index = self._placement.fusion.resolve(which, everywhere(which.shape))
+        *_, last = blocks = item.node.blocks
+        self._steps.append(
+            f"switch (within(one_i({self._addresses.address(node, place(node, index))}), {len(blocks)})) {{"
+        )
+        for k, block in enumerate(blocks):
+            self._steps.append("default: {" if block is last else f"case {k}: {{")
+            self._steps.append(f"taken[{self._branches}] = 1;")
+            self._branches += 1
+            self._block(block, loops)
+            self._steps.append("break; }")
+        self._steps.append("}")
+
+    def _inputs(self) -> list[str]:
+        return [
+            f"memcpy({self._addresses.start(self._placement.buffers[node])}, in[{k}], {4 * math.prod(node.shape)});"
+            for k, node in enumerate(self._placement.external)
+            if self._placement.buffers[node].offset >= 0
+        ]
+
+    def _outputs(self) -> list[str]:
+        top = self._placement.fusion.graph.top
+        lines = []
+        for k, node in enumerate(top.outputs[len(top.carried) :]):
+            b = self._placement.buffers[node]
+            matrices = math.prod(b.dims[:-2])
+            lines.append(
+                f"to_rows<{b.width}>({self._addresses.start(b)}, {matrices}, {b.rows}, {b.columns}, out[{k}]);"
+            )
+        return lines
+
+    # Calls
+
+    def _call(self, node: Node) -> list[str]:
+        if node.op == "relayout":
+            return self._relayout(node)
+        sources = [self._source(argument) for argument in node.arguments]
+        if node.op == "sort":
+            return self._sort(node, *sources)
+        each = node.settings["each"]
+        key, *number = (
+            f"{source} + i * {self._distance(argument, k)}"
+            for k, (source, argument) in enumerate(zip(sources, node.arguments, strict=True))
+        )
+        to = f"(word*)({self._addresses.start(self._placement.buffers[node])}) + i * {each}"
+        count = math.prod(node.shape) // each
+        return [
+            f"for (int i = 0; i < {count}; i++) {node.op}({', '.join([key, *(number or ['nullptr'])])}, {each}, {to});"
+        ]
+
+    def _source(self, argument: Node) -> str:
+        """Where a call's argument begins."""
+        node, index = self._placement.fusion.resolve(argument, everywhere(argument.shape))
+        places = [At("", at.offset) if at.variable in ("r", "c") else at for at in place(node, index)]
+        return f"(const word*)({self._addresses.address(node, places)})"
+
+    def _distance(self, argument: Node, which: int) -> int:
+        """Between one key and the next, one number and the next."""
+        if which:
+            return 1 if argument.dims else 0
+        return self._placement.buffers[self._placement.fusion.base(argument)].width if len(argument.dims) > 1 else 0
+
+    def _sort(self, node: Node, keys: str, values: str) -> list[str]:
+        alive, n = self._placement.fusion.alive, node.arguments[0].shape[0]
+        results = {
+            r.settings["which"]: self._placement.buffers[r]
+            for r in alive
+            if r.op == "result" and r.arguments[0] is node
+        }
+        to = [f"(word*)({self._addresses.start(results[k])})" if k in results else "unused" for k in (0, 1)]
+        return [f"word unused[{n}];", f"sort({keys}, {values}, {n}, {', '.join(to)});"]
+
+    def _relayout(self, node: Node) -> list[str]:
+        """Element by element, in the order of plain rows."""
+        below = node.arguments[0]
+        source, index = self._placement.fusion.resolve(below, everywhere(below.shape))
+        names, lines, rest = variables_of(below.dims), [], "i"
+        for variable, size in reversed(list(zip(names, below.dims, strict=True))):
+            lines.append(f"const int {variable} = {rest} % {size};")
+            rest = f"{rest} / {size}"
+        address = self._addresses.address(source, place(source, index))
+        to = f"((word*)({self._addresses.start(self._placement.buffers[node])}))"
+        return [f"for (int i = 0; i < {math.prod(node.shape)}; i++) {{", *lines, f"{to}[i] = one_u({address});", "}"]
+
+    # Products
+
+    def _pack(self, item: Pack) -> list[str]:
+        operand, node = item.operand, item.node
+        source = self._placement.buffers[operand.leaf]
+        width = 32 if (operand.rows if operand.form.endswith("transposed") else operand.columns) > 16 else 16
+        settings = [source.width, source.rows, *([] if operand.form == "pairs_in_rows" else [width])]
+        corner = self._addresses.address(operand.leaf, [*operand.leading, At(), At()])
+        to = self._addresses.start(self._placement.buffers[node]) + self._packed(operand, node)
+        loops = [
+            f"for (int {v} = 0; {v} < {n}; {v}++)"
+            for v, n in zip(operand.running, node.settings["lengths"], strict=True)
+        ]
+        sizes = f"{operand.row.offset}, {operand.rows}, {operand.columns}"
+        return [*loops, f"  pack_{operand.form}<{', '.join(map(str, settings))}>({corner}, {sizes}, {to});"]
+
+    def _packed(self, operand: Operand, node: Node) -> str:
+        lengths, words = node.settings["lengths"], node.settings["words"]
+        strides = [words * math.prod(lengths[i + 1 :]) for i in range(len(lengths))]
+        return "".join(f" + {v} * {stride}" for v, stride in zip(operand.running, strides, strict=True))
+
+    def _side(self, operand: Operand) -> str:
+        """Where an operand's matrix begins."""
+        if operand.pack is not None:
+            return self._addresses.start(self._placement.buffers[operand.pack]) + self._packed(operand, operand.pack)
+        return self._addresses.address(operand.leaf, [*operand.leading, At(), At()])
+
+    def _product(self, item: Loops) -> list[str]:
+        """Statements that fill a tile: rows from i on, columns from c0 on."""
+        assert item.product is not None
+        left, right = item.operands
+        kind, depth = (
+            ("Pairs", (item.product.settings["depth"] + 1) // 2)
+            if left.rounded
+            else ("Single", item.product.settings["depth"])
+        )
+        b, columns = self._placement.buffers[right.leaf], item.product.dims[-1]
+        wide, height, down = (
+            (b.width, b.rows, right.row.offset) if right.pack is None else ((32 if columns > 16 else 16), depth, 0)
+        )
+        lines = ["clear(tile);", f"const float* B = {self._side(right)} + panel<{wide}, {height}>({down}, c0);"]
+        lines.append(f"const float* A = {self._side(left)};")
+        a = self._placement.buffers[left.leaf]
+        if left.transposed:
+            width, rows, down = (
+                (a.width, a.rows, left.row.offset)
+                if left.pack is None
+                else ((32 if left.columns > 16 else 16), depth, 0)
+            )
+            start = f"panel<{width}, {rows}>({down}, i + {left.column.offset})"
+            return [*lines, f"product<{kind}, 1, {width}, {wide}>(A + {start}, B, {depth}, tile);"]
+        width, rows, down = (a.width, a.rows, left.row.offset) if left.pack is None else (16, left.rows, 0)
+        call = f"product<{kind}, {width}, 1, {wide}>"
+        if depth <= width or (left.pack is None and a.columns <= a.width):
+            return [*lines, f"{call}(A + (i + {down}) * {width} + {left.column.offset}, B, {depth}, tile);"]
+        lines.append(f"for (int k = 0; k < {depth}; k += {width})")
+        count = str(width) if depth % width == 0 else f"({depth} - k < {width} ? {depth} - k : {width})"
+        return [*lines, f"  {call}(A + k * {rows} + (i + {down}) * {width}, B + k * {wide}, {count}, tile);"]
+
+    # Loops
+
+    def _loops(self, item: Loops) -> list[str]:
+        tile = tile_for(item, self._lanes)
+        names, space = variables_of(item.space), item.space
+        columns, rows = (space[-1] if space else 1), (space[-2] if len(space) > 1 else 1)
+        expressions, parts = Expressions(self._addresses, item), _Parts()
+        if columns % tile.columns and any(root.target.op == "reduce" for root in item.roots):
+            parts.each.append(f"const vi inside = upto({columns} - c);")
+        roots = list(item.roots)
+        if item.product is not None and item.product in self._placement.read:
+            roots.insert(0, Root(item.product, item.product))
+        for k, root in enumerate(roots):
+            value = expressions.value(root.value, everywhere(root.value.shape))
+            if root.target.op == "reduce":
+                self._reduce(root, k, value, parts, item, tile)
+            elif root.target in self._placement.read or root.target.op in ("place", "input"):
+                parts.store.append(self._store(root, value, item))
+        whole = tile.columns - columns % tile.columns < tile.lanes or columns % tile.columns == 0
+        body = [
+            "auto rows_from = [&]<int MR>(int i, int c0) __attribute__((always_inline)) {",
+            *(
+                [f"  vf tile[MR][{tile.vectors}];", *(f"  {line}" for line in self._product(item))]
+                if item.product
+                else []
+            ),
+            *(f"  {line}" for line in parts.before_tile),
+            "  UNROLL for (int q = 0; q < MR; q++) {",
+            "    [[maybe_unused]] const int r = i + q;",
+            *(f"    {line}" for line in parts.before_row),
+            f"    UNROLL for (int v = 0; v < {tile.vectors}; v++) {{",
+            "      const int c = c0 + v * L;",
+            *([] if whole else [f"      if (c >= {columns}) continue;"]),
+            *(f"      {line}" for line in (*parts.each, *expressions.statements, *parts.store)),
+            "    }",
+            *(f"    {line}" for line in parts.after_row),
+            "  }",
+            *(f"  {line}" for line in parts.after_tile),
+            "};",
+            f"for (int c0 = 0; c0 < {columns}; c0 += {tile.columns}) {{",
+            *_over_rows(rows, tile.rows),
+            "}",
+        ]
+        leading = [f"for (int {v} = 0; {v} < {n}; {v}++) {{" for v, n in zip(names[:-2], space, strict=False)]
+        return [*leading, *parts.begin, *body, *parts.finish, *("}" for _ in leading)]
+
+    def _store(self, root: Root, value: str, item: Loops) -> str:
+        index = everywhere(root.value.shape)
+        if root.value is not root.target and index:
+            index[root.axis] = index[root.axis].shift(root.offset)
+        places = place(root.target, index)
+        value = f"counted<vi>({value})" if root.target.type == "bool" else value
+        if not item.space:
+            return f"store_lane({self._addresses.address(root.target, places)}, {value}, 0);"
+        last = root.value.shape[-1] == root.target.shape[-1]
+        if last and self._addresses.neighbours(root.target, places):
+            return f"store({self._addresses.address(root.target, places)}, {value});"
+        address = self._addresses.address(root.target, places, "(c + lane)")
+        return (
+            f"for (int lane = 0; lane < L && c + lane < {item.space[-1]}; lane++) store_lane({address}, {value}, lane);"
+        )
+
+    def _reduce(self, root: Root, k: int, value: str, parts: _Parts, item: Loops, tile: Tile) -> None:
+        kind, over, space = root.target.settings["kind"], reduced_variables(root), item.space
+        start = {"sum": "vf{}", "max": "all(-INFINITY)", "min": "all(INFINITY)"}[kind]
+        scratch = self._addresses.start(self._placement.scratch[root])
+        index = everywhere(root.value.shape)
+        kept = [at for axis, at in enumerate(index) if axis not in root.target.settings["axes"]]
+        to = self._addresses.address(root.target, place(root.target, kept))
+        partial = space[-1] % tile.columns
+        within = f"select(inside, {start}, {value})" if partial and "c" in over else value
+        if over == {"r"}:
+            across = f"for (int c = 0; c < {space[-1]}; c += L)"
+            parts.begin.append(f"{across} store({scratch} + c, {start});")
+            parts.before_tile.append(f"vf sum{k}[{tile.vectors}];")
+            parts.before_tile.append(f"UNROLL for (int v = 0; v < {tile.vectors}; v++) sum{k}[v] = {start};")
+            parts.store.append(f"sum{k}[v] = {kind}_(sum{k}[v], {value});")
+            whole = f"UNROLL for (int v = 0; v < {tile.vectors}; v++) if (const int c = c0 + v * L; c < {space[-1]})"
+            parts.after_tile.append(f"{whole} store({scratch} + c, {kind}_(load_f({scratch} + c), sum{k}[v]));")
+            parts.finish.append(f"{across} store({to}, load_f({scratch} + c));")
+            return
+        by_row = over == {"c"} and len(space) > 1
+        down = f"for (int r = 0; r < {space[-2]}; r++) " if by_row else ""
+        cell = f"{scratch} + r * 16" if by_row else scratch
+        parts.begin.append(f"{down}store({cell}, {start});")
+        parts.before_row.append(f"vf sum{k} = {start};")
+        parts.store.append(f"sum{k} = {kind}_(sum{k}, {within});")
+        parts.after_row.append(f"store({cell}, {kind}_(load_f({cell}), sum{k}));")
+        parts.finish.append(f"{down}*({to}) = {kind}_across(load_f({cell}));")
+
+
+class _Parts:
+    """Lines around the statements of a body, from the outside in."""
+
+    def __init__(self) -> None:
+        self.begin: list[str] = []
+        self.before_tile: list[str] = []
+        self.before_row: list[str] = []
+        self.each: list[str] = []
+        self.store: list[str] = []
+        self.after_row: list[str] = []
+        self.after_tile: list[str] = []
+        self.finish: list[str] = []
+
+
+def _over_rows(rows: int, at_once: int) -> list[str]:
+    whole = rows - rows % at_once
+    lines = []
+    if whole:
+        lines.append(f"  for (int i = 0; i < {whole}; i += {at_once}) rows_from.template operator()<{at_once}>(i, c0);")
+    if rows % at_once:
+        lines.append(f"  rows_from.template operator()<{rows % at_once}>({whole}, c0);")
+    return lines
+
+
+def _describe(item: Loops) -> str:
+    size = " x ".join(map(str, item.space)) or "one number"
+    what = f"product {size}, depth {item.product.settings['depth']}" if item.product is not None else f"loops {size}"
+    return f"{what}, leaves {', '.join(root.target.op for root in item.roots) or 'itself'}"

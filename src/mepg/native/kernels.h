@@ -1,0 +1,388 @@
+// What the generated C++ is written in: vectors of LANES numbers, the functions of one element, keys, products.
+//
+// Everything is written with the compiler's own vector types, so that one source serves every processor. Only square
+// roots, fused multiplication and the bfloat16 product name an instruction. No fast-math: NaN and infinity stay.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
+#if defined(__AVX512F__)
+#define LANES 16
+#elif defined(__AVX2__)
+#define LANES 8
+#else
+#define LANES 4
+#endif
+#define INLINE inline __attribute__((always_inline))
+// g++ 12.2 -O1 left out the call of a function that only copies, as if it wrote nothing; not with -fno-ivopts. So every
+// function that the generator writes is closed to conclusions about what it does.
+#if defined(__clang__)
+#define APART __attribute__((noinline))
+#else
+#define APART __attribute__((noipa))
+#endif
+#define UNROLL _Pragma("GCC unroll 32")
+
+namespace {  // libraries for different processors must not share functions of the same name
+
+constexpr int L = LANES;
+typedef float vf __attribute__((vector_size(4 * LANES), may_alias));
+typedef int32_t vi __attribute__((vector_size(4 * LANES), may_alias));  // also a choice for each lane: 0 or -1
+typedef uint32_t vu __attribute__((vector_size(4 * LANES), may_alias));
+typedef vf vf_anywhere __attribute__((aligned(4)));
+typedef vi vi_anywhere __attribute__((aligned(4)));
+typedef vu vu_anywhere __attribute__((aligned(4)));
+typedef uint32_t word __attribute__((may_alias));
+typedef int32_t number __attribute__((may_alias));
+
+// ---- Lanes
+
+#if LANES == 16
+INLINE vi lanes() { return vi{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}; }
+#elif LANES == 8
+INLINE vi lanes() { return vi{0, 1, 2, 3, 4, 5, 6, 7}; }
+#else
+INLINE vi lanes() { return vi{0, 1, 2, 3}; }
+#endif
+
+INLINE vf all(float x) { return x - vf{}; }
+INLINE vi all(int x) { return x + vi{}; }
+INLINE vu all(uint32_t x) { return x + vu{}; }
+INLINE vi all(bool x) { return all(x ? -1 : 0); }
+INLINE vi upto(int n) { return lanes() < all(n); }
+
+INLINE vf load_f(const float* p) { return *(const vf_anywhere*)p; }
+INLINE vi load_i(const float* p) { return *(const vi_anywhere*)p; }
+INLINE vu load_u(const float* p) { return *(const vu_anywhere*)p; }
+INLINE vi load_b(const float* p) { return load_i(p) != 0; }
+INLINE float one_f(const float* p) { return *p; }
+INLINE int one_i(const float* p) { return *(const number*)p; }
+INLINE uint32_t one_u(const float* p) { return *(const word*)p; }
+INLINE int one_b(const float* p) { return *(const number*)p ? -1 : 0; }
+INLINE void store(float* p, vf x) { *(vf_anywhere*)p = x; }
+INLINE void store(float* p, vi x) { *(vi_anywhere*)p = x; }
+INLINE void store(float* p, vu x) { *(vu_anywhere*)p = x; }
+template <class V> INLINE void store_lane(float* p, V x, int lane) { memcpy(p, (const char*)&x + 4 * lane, 4); }
+template <class V, class F> INLINE V each(F f) {
+  V x;
+  for (int lane = 0; lane < L; lane++) x[lane] = f(lane);
+  return x;
+}
+
+// Element (r, c) of a matrix with R rows in panels of W columns.
+template <int W, int R> INLINE constexpr int panel(int r, int c) {
+  return (int)((unsigned)c / W) * (R * W) + r * W + (int)((unsigned)c % W);
+}
+INLINE int within(int i, int limit) { return i < 0 ? 0 : i >= limit ? limit - 1 : i; }
+
+// ---- Functions of an element
+
+INLINE vf select(vi which, vf no, vf yes) { return which ? yes : no; }
+INLINE vi select(vi which, vi no, vi yes) { return which ? yes : no; }
+INLINE vu select(vi which, vu no, vu yes) { return which ? yes : no; }
+// NaN on either side gives NaN.
+INLINE vf max_(vf a, vf b) { return ((a < b) | (b != b)) ? b : a; }
+INLINE vf min_(vf a, vf b) { return ((a > b) | (b != b)) ? b : a; }
+INLINE vi max_(vi a, vi b) { return a < b ? b : a; }
+INLINE vi min_(vi a, vi b) { return a > b ? b : a; }
+INLINE vu max_(vu a, vu b) { return a < b ? b : a; }
+INLINE vu min_(vu a, vu b) { return a > b ? b : a; }
+INLINE vf abs_(vf a) { return (vf)((vu)a & 0x7fffffffu); }
+INLINE vi abs_(vi a) { return a < 0 ? -a : a; }
+INLINE vf sign_(vf a) { return a > 0 ? all(1.f) : a < 0 ? all(-1.f) : a; }
+
+INLINE vf fma_(vf a, vf b, vf c) {
+#if LANES == 16
+  return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif LANES == 8 && defined(__FMA__)
+  return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__aarch64__)
+  return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+  return a * b + c;
+#endif
+}
+
+INLINE vf sqrt_(vf a) {
+#if LANES == 16
+  return (vf)_mm512_sqrt_ps((__m512)a);
+#elif LANES == 8
+  return (vf)_mm256_sqrt_ps((__m256)a);
+#elif defined(__x86_64__)
+  return (vf)_mm_sqrt_ps((__m128)a);
+#else
+  return each<vf>([&](int lane) { return sqrtf(a[lane]); });
+#endif
+}
+INLINE vf rsqrt_(vf a) { return 1.f / sqrt_(a); }
+INLINE vf floor_(vf a) { return each<vf>([&](int lane) { return floorf(a[lane]); }); }
+
+// By zero as XLA has it: all bits set for a quotient, the dividend for a remainder.
+INLINE vi div_(vi a, vi b) { return each<vi>([&](int l) { return b[l] == 0 ? -1 : b[l] == -1 ? (int)(0u - a[l]) : a[l] / b[l]; }); }
+INLINE vu div_(vu a, vu b) { return each<vu>([&](int l) { return b[l] == 0 ? 0xffffffffu : a[l] / b[l]; }); }
+INLINE vi rem_(vi a, vi b) { return each<vi>([&](int l) { return b[l] == 0 ? a[l] : b[l] == -1 ? 0 : a[l] % b[l]; }); }
+INLINE vu rem_(vu a, vu b) { return each<vu>([&](int l) { return b[l] == 0 ? a[l] : a[l] % b[l]; }); }
+INLINE vf div_(vf a, vf b) { return a / b; }
+INLINE vf rem_(vf a, vf b) { return each<vf>([&](int l) { return fmodf(a[l], b[l]); }); }
+INLINE vu shift_left_(vu a, vu b) { return b < 32u ? a << (b & 31u) : a ^ a; }
+INLINE vu shift_right_(vu a, vu b) { return b < 32u ? a >> (b & 31u) : a ^ a; }
+INLINE vi shift_left_(vi a, vi b) { return (vi)shift_left_((vu)a, (vu)b); }
+INLINE vi shift_right_(vi a, vi b) { return (vi)shift_right_((vu)a, (vu)b); }
+
+// The nearest bfloat16, of two equally near ones the even one.
+INLINE vf round_(vf x) {
+  const vu bits = (vu)x;
+  return x != x ? x : (vf)((bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u);
+}
+
+template <int N> INLINE vf polynomial(vf x, const float (&coefficients)[N]) {
+  vf sum = all(coefficients[0]);
+  UNROLL for (int i = 1; i < N; i++) sum = fma_(sum, x, all(coefficients[i]));
+  return sum;
+}
+INLINE vf clamp_(vf x, float low, float high) { return x < low ? all(low) : x > high ? all(high) : x; }
+INLINE vf power_of_two(vi n) { return (vf)((n + 127) << 23); }
+
+INLINE vf exp_(vf x) {  // Cephes; in two steps, so that it ends in zero and infinity
+  x = clamp_(x, -105.f, 105.f);
+  const vf shifted = fma_(x, all(1.44269504f), all(12582912.f)), n = shifted - 12582912.f;
+  const vi whole = (vi)shifted - 0x4b400000, half = whole >> 1;
+  vf f = fma_(n, all(-0.693359375f), x);
+  f = fma_(n, all(2.12194440e-4f), f);
+  constexpr float c[] = {1.9875691500e-4f, 1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 0.5f};
+  return fma_(f * f, polynomial(f, c), f + 1.f) * power_of_two(half) * power_of_two(whole - half);
+}
+INLINE vf log_(vf x) {  // Cephes
+  const vi bits = (vi)x;
+  vi exponent = (bits >> 23) - 127;
+  vf m = (vf)((bits & 0x7fffff) | 0x3f800000);
+  const vi large = m > 1.41421356f;
+  m = large ? m * .5f : m;
+  exponent -= large;
+  const vf e = __builtin_convertvector(exponent, vf), f = m - 1.f, z = f * f;
+  constexpr float c[] = {7.0376836292e-2f, -1.1514610310e-1f, 1.1676998740e-1f, -1.2420140846e-1f, 1.4249322787e-1f,
+                         -1.6668057665e-1f, 2.0000714765e-1f, -2.4999993993e-1f, 3.3333331174e-1f};
+  vf y = polynomial(f, c) * f * z;
+  y = fma_(e, all(-2.12194440e-4f), y);
+  y = fma_(z, all(-.5f), y);
+  y = fma_(e, all(0.693359375f), f + y);
+  y = x == 0.f ? all(-INFINITY) : y;
+  return x < 0.f ? all(NAN) : ((x == INFINITY) | (x != x)) ? x : y;
+}
+INLINE vf log1p_(vf x) {  // Kahan
+  const vf u = x + 1.f, d = u - 1.f, y = log_(u) * x / d;
+  return d == 0.f ? x : ((u == 0.f) | (u == INFINITY) | (u != u)) ? log_(u) : y;
+}
+INLINE vf tanh_(vf given) {  // the rational function that XLA and Eigen use
+  const vf x = clamp_(given, -7.99881172f, 7.99881172f), z = x * x;
+  constexpr float a[] = {-2.76076847742355e-16f, 2.00018790482477e-13f, -8.60467152213735e-11f, 5.12229709037114e-08f,
+                         1.48572235717979e-05f, 6.37261928875436e-04f, 4.89352455891786e-03f};
+  constexpr float b[] = {1.19825839466702e-06f, 1.18534705686654e-04f, 2.26843463243900e-03f, 4.89352518554385e-03f};
+  return abs_(given) < 0.0004f ? given : x * polynomial(z, a) / polynomial(z, b);
+}
+INLINE vf erf_inv_(vf x) {  // Giles, as XLA has it
+  const vf w = -log1p_(-(x * x)), a = w - 2.5f, b = sqrt_(w) - 3.f;
+  constexpr float p[] = {2.81022636e-08f, 3.43273939e-07f, -3.5233877e-06f, -4.39150654e-06f, 0.00021858087f,
+                         -0.00125372503f, -0.00417768164f, 0.246640727f, 1.50140941f};
+  constexpr float q[] = {-0.000200214257f, 0.000100950558f, 0.00134934322f, -0.00367342844f, 0.00573950773f,
+                         -0.0076224613f, 0.00943887047f, 1.00167406f, 2.83297682f};
+  return abs_(x) == 1.f ? x * INFINITY : (w < 5.f ? polynomial(a, p) : polynomial(b, q)) * x;
+}
+INLINE vf pow_(vf a, vf b) { return each<vf>([&](int lane) { return powf(a[lane], b[lane]); }); }
+INLINE vf pow_once(vf a, vf b) { return all(powf(a[0], b[0])); }
+
+template <class V> INLINE V converted(vf a) { return __builtin_convertvector(a, V); }
+template <class V> INLINE V converted(vi a) { return __builtin_convertvector(a, V); }
+template <class V> INLINE V converted(vu a) { return __builtin_convertvector(a, V); }
+template <class V> INLINE V counted(vi which) { return converted<V>(-which); }  // of a choice: 0 or 1
+
+// Sums go by halves, the same way for every length of a vector.
+template <class F> INLINE float across(vf x, F f) {
+  for (int n = L / 2; n; n /= 2)
+    for (int lane = 0; lane < n; lane++) x[lane] = f(x[lane], x[lane + n]);
+  return x[0];
+}
+INLINE float sum_across(vf x) { return across(x, [](float a, float b) { return a + b; }); }
+INLINE float max_across(vf x) { return across(x, [](float a, float b) { return a < b || b != b ? b : a; }); }
+INLINE float min_across(vf x) { return across(x, [](float a, float b) { return a > b || b != b ? b : a; }); }
+INLINE vf sum_(vf a, vf b) { return a + b; }
+
+// ---- Keys: Threefry-2x32 with 20 rounds
+
+INLINE void threefry(const word* key, vu& x, vu& y) {
+  const uint32_t schedule[3] = {key[0], key[1], key[0] ^ key[1] ^ 0x1bd11bdau};
+  constexpr int rotations[2][4] = {{13, 15, 26, 6}, {17, 29, 16, 24}};
+  x += schedule[0];
+  y += schedule[1];
+  UNROLL for (int i = 0; i < 5; i++) {
+    UNROLL for (int j = 0; j < 4; j++) {
+      const int by = rotations[i % 2][j];
+      x += y;
+      y = ((y << by) | (y >> (32 - by))) ^ x;
+    }
+    x += schedule[(i + 1) % 3];
+    y += schedule[(i + 2) % 3] + (uint32_t)(i + 1);
+  }
+}
+INLINE void store_some(word* to, vu x, int n) {
+  if (n >= L) store((float*)to, x);
+  else for (int lane = 0; lane < n; lane++) to[lane] = x[lane];
+}
+APART void fold_in_key(const word* key, const word* number, int, word* to) {
+  vu x = all(0u), y = all((uint32_t)*number);
+  threefry(key, x, y);
+  to[0] = x[0], to[1] = y[0];
+}
+APART void split_key(const word* key, const word*, int words, word* to) {
+  for (int i = 0; i < words / 2; i += L) {
+    vu x = all(0u), y = (vu)(lanes() + i);
+    threefry(key, x, y);
+    for (int lane = 0; lane < L && i + lane < words / 2; lane++) to[2 * (i + lane)] = x[lane], to[2 * (i + lane) + 1] = y[lane];
+  }
+}
+APART void bits(const word* key, const word*, int n, word* to) {
+  for (int i = 0; i < n; i += L) {
+    vu x = all(0u), y = (vu)(lanes() + i);
+    threefry(key, x, y);
+    store_some(to + i, x ^ y, n - i);
+  }
+}
+APART void bits_in_halves(const word* key, const word*, int n, word* to) {  // JAX's older scheme
+  const int half = (n + 1) / 2;
+  for (int i = 0; i < half; i += L) {
+    vi x = lanes() + i, y = x + half;
+    y = y < n ? y : y ^ y;
+    vu a = (vu)x, b = (vu)y;
+    threefry(key, a, b);
+    store_some(to + i, a, half - i);
+    store_some(to + half + i, b, n - half - i);
+  }
+}
+APART void sort(const word* keys, const word* values, int n, word* to_keys, word* to_values) {
+  for (int i = 0; i < n; i++) {
+    int j = i;
+    for (; j > 0 && to_keys[j - 1] > keys[i]; j--) to_keys[j] = to_keys[j - 1], to_values[j] = to_values[j - 1];
+    to_keys[j] = keys[i], to_values[j] = values[i];
+  }
+}
+
+// ---- Products: a tile of MR rows and NV vectors, += A (one number at a time) B (whole vectors)
+
+template <int MR, int NV> INLINE void clear(vf (&tile)[MR][NV]) {
+  UNROLL for (int r = 0; r < MR; r++) UNROLL for (int v = 0; v < NV; v++) tile[r][v] = vf{};
+}
+struct Single {
+  static INLINE vf step(vf sum, float a, vf b) { return fma_(all(a), b, sum); }
+};
+#if defined(__AVX512BF16__)
+struct Pairs {  // two products of bfloat16 numbers in each lane
+  static INLINE vf step(vf sum, float a, vf b) {
+    return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)(vi)all(a), (__m512bh)(vi)b);
+  }
+};
+#endif
+// ROW and DEEP: the distance in A of neighbouring rows, and along k; WIDE: in B, along k.
+template <class P, int ROW, int DEEP, int WIDE, int MR, int NV>
+INLINE void product(const float* a, const float* b, int depth, vf (&tile)[MR][NV]) {
+  _Pragma("GCC unroll 1") for (int k = 0; k < depth; k++) {
+    vf right[NV];
+    UNROLL for (int v = 0; v < NV; v++) right[v] = load_f(b + k * WIDE + L * v);
+    UNROLL for (int r = 0; r < MR; r++) {
+      const float left = a[r * ROW + k * DEEP];
+      UNROLL for (int v = 0; v < NV; v++) tile[r][v] = P::step(tile[r][v], left, right[v]);
+    }
+  }
+}
+
+// ---- Other forms of a matrix that lies in panels of W columns with R rows each
+
+template <int H, int... J> INLINE void exchange(vf& a, vf& b, std::integer_sequence<int, J...>) {
+  const vf low = __builtin_shufflevector(a, b, ((J & H) ? L + J - H : J)...);
+  const vf high = __builtin_shufflevector(a, b, ((J & H) ? L + J : J + H)...);
+  a = low, b = high;
+}
+template <int H> INLINE void turn(vf (&rows)[L]) {  // transpose L by L: exchange halves, then quarters, ...
+  UNROLL for (int i = 0; i < L; i++) if (!(i & H)) exchange<H>(rows[i], rows[i + H], std::make_integer_sequence<int, L>());
+  if constexpr (H > 1) turn<H / 2>(rows);
+}
+
+// Rows from..from+n become columns, in panels of TO: [n / TO][C][TO].
+template <int W, int R, int TO> APART void pack_panels_transposed(const float* m, int from, int n, int C, float* to) {
+  for (int b = 0; b < (n + TO - 1) / TO * TO; b += L)
+    for (int c = 0; c < C; c += L) {
+      vf rows[L];
+      for (int i = 0; i < L; i++) rows[i] = b + i < n ? load_f(m + panel<W, R>(from + b + i, c)) : vf{};
+      turn<L / 2>(rows);
+      for (int i = 0; i < L && c + i < C; i++) store(to + (size_t)(b / TO) * C * TO + (c + i) * TO + b % TO, rows[i]);
+    }
+}
+#if defined(__AVX512BF16__)
+// Columns c..c+32 of a row, two in a word; those from C on are zero.
+template <int W, int R> INLINE vf row_of_pairs(const float* m, int r, int c, int C) {
+  const vf a = load_f(m + panel<W, R>(r, c)), b = W == 32 ? load_f(m + panel<W, R>(r, c) + L) : vf{};
+  const vf x = upto(C - c) ? a : vf{}, y = upto(C - c - L) ? b : vf{};
+  return (vf)(vi)_mm512_cvtne2ps_pbh((__m512)y, (__m512)x);
+}
+// Rows as they are, 32 columns in 16 words: [C / 32][n][16].
+template <int W, int R> APART void pack_pairs_in_rows(const float* m, int from, int n, int C, float* to) {
+  for (int c = 0; c < C; c += 32)
+    for (int r = 0; r < n; r++) store(to + (size_t)(c / 32) * n * 16 + r * 16, row_of_pairs<W, R>(m, from + r, c, C));
+}
+// Two rows in each row of words, in panels of TO: [C / TO][n / 2][TO].
+INLINE vf pair_rows(vf a, vf b) {
+  constexpr uint16_t mix[32] = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  return (vf)_mm512_permutexvar_epi16(_mm512_loadu_si512(mix), (__m512i)_mm512_cvtne2ps_pbh((__m512)b, (__m512)a));
+}
+template <int W, int R, int TO> APART void pack_pairs(const float* m, int from, int n, int C, float* to) {
+  const int half = (n + 1) / 2;
+  for (int c = 0; c < C; c += L)
+    for (int r = 0; r < n; r += 2) {
+      const float* p = m + panel<W, R>(from + r, c);
+      store(to + (size_t)(c / TO) * half * TO + (r / 2) * TO + c % TO, pair_rows(load_f(p), r + 1 < n ? load_f(p + W) : vf{}));
+    }
+}
+// Rows become columns, two columns in a word: [n / TO][C / 2][TO].
+template <int W, int R, int TO> APART void pack_pairs_transposed(const float* m, int from, int n, int C, float* to) {
+  const int half = (C + 1) / 2;
+  for (int b = 0; b < (n + TO - 1) / TO * TO; b += L)
+    for (int c = 0; c < C; c += 32) {
+      vf rows[L];
+      for (int i = 0; i < L; i++) rows[i] = b + i < n ? row_of_pairs<W, R>(m, from + b + i, c, C) : vf{};
+      turn<L / 2>(rows);
+      for (int i = 0; i < L && c / 2 + i < half; i++) store(to + (size_t)(b / TO) * half * TO + (c / 2 + i) * TO + b % TO, rows[i]);
+    }
+}
+#endif
+
+// ---- To and from plain rows
+
+template <int W> INLINE void from_rows(const float* from, int matrices, int R, int C, float* to) {
+  const int across = (C + W - 1) / W * W;
+  for (int m = 0; m < matrices; m++)
+    for (int r = 0; r < R; r++)
+      for (int c = 0; c < C; c++) to[(size_t)m * R * across + (c / W) * R * W + r * W + c % W] = from[((size_t)m * R + r) * C + c];
+}
+template <int W> INLINE void to_rows(const float* from, int matrices, int R, int C, float* to) {
+  const int across = (C + W - 1) / W * W;
+  for (int m = 0; m < matrices; m++)
+    for (int r = 0; r < R; r++)
+      for (int c = 0; c < C; c++) to[((size_t)m * R + r) * C + c] = from[(size_t)m * R * across + (c / W) * R * W + r * W + c % W];
+}
+
+// Numbers below 1e-38 are zero, as in XLA's programs.
+struct Flush {
+#if defined(__x86_64__)
+  const unsigned before = _mm_getcsr();
+  Flush() { _mm_setcsr(before | 0x8040); }
+  ~Flush() { _mm_setcsr(before); }
+#endif
+};
+
+}  // namespace

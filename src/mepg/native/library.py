@@ -1,0 +1,180 @@
+"""A compiled function, called with arrays.
+
+`compile_function(f, *examples)` gives a function of arrays. With a state, the first argument is a list of arrays that
+stays where it is between calls, in a `State`; several functions may share one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from mepg.native.build import CannotBuild, library
+from mepg.native.emit import program
+from mepg.native.fuse import Fusion
+from mepg.native.graph import NUMPY, Graph, Shape
+from mepg.native.place import Placement, state_buffers
+from mepg.native.processor import Instructions, best
+from mepg.native.trace import Tracer, form
+
+Rows = npt.NDArray[Any]
+StateUse = Literal["none", "read", "written"]
+
+
+class Form(NamedTuple):
+    """What an array looks like."""
+
+    shape: Shape
+    type: str
+
+
+class State:
+    """A list of arrays, lying as compiled functions want them."""
+
+    def __init__(self, forms: Sequence[Form]) -> None:
+        self.forms = list(forms)
+        self._buffers = state_buffers([each.shape for each in forms])
+        self._memory = _words(sum(buffer.words for buffer in self._buffers))
+        self.address = int(self._memory.ctypes.data)
+
+    @classmethod
+    def of(cls, leaves: Sequence[Any]) -> State:
+        """A state with these arrays in it."""
+        state = cls([Form(*form(jax.typeof(leaf))) for leaf in leaves])
+        state.put(leaves)
+        return state
+
+    def put(self, leaves: Sequence[Any]) -> None:
+        """Copy arrays into it."""
+        for each, buffer, leaf in zip(self.forms, self._buffers, leaves, strict=True):
+            rows = _as_words(leaf).reshape(-1, buffer.rows, buffer.columns)
+            panels = -(-buffer.columns // buffer.width)
+            whole = np.zeros((len(rows), buffer.rows, panels * buffer.width), np.float32)
+            whole[..., : buffer.columns] = rows
+            lying = whole.reshape(len(rows), buffer.rows, panels, buffer.width).swapaxes(1, 2)
+            assert math.prod(each.shape) == rows.size
+            self._memory[buffer.offset : buffer.offset + lying.size] = lying.ravel()
+
+    def get(self) -> list[Rows]:
+        """Copies of the arrays."""
+        found = []
+        for each, buffer in zip(self.forms, self._buffers, strict=True):
+            matrices, panels = math.prod(buffer.dims[:-2]), -(-buffer.columns // buffer.width)
+            lying = self._memory[buffer.offset : buffer.offset + matrices * buffer.matrix]
+            whole = lying.reshape(matrices, panels, buffer.rows, buffer.width).swapaxes(1, 2)
+            rows = whole.reshape(matrices, buffer.rows, panels * buffer.width)[..., : buffer.columns]
+            found.append(_as_array(np.ascontiguousarray(rows), each))
+        return found
+
+
+class Compiled:
+    """A function that was compiled."""
+
+    def __init__(self, text: str, placement: Placement, outputs: list[Form], instructions: Instructions) -> None:
+        self.text = text
+        self._inputs = [Form(node.shape, node.type) for node in placement.external]
+        self._state = [Form(node.shape, node.type) for node in placement.state]
+        self._accepted: State | None = None
+        self._outputs = outputs
+        self._sizes = [math.prod(each.shape) for each in self._inputs]
+        self._memory = _words(placement.words)
+        self._address = int(self._memory.ctypes.data)
+        loaded = library(text, instructions)
+        branches = ctypes.c_int32.in_dll(loaded, "branches").value
+        self._taken = (ctypes.c_int32 * branches).in_dll(loaded, "taken")
+        self._run = loaded.run
+        self._run.restype = None
+        self._run.argtypes = [ctypes.c_void_p] * 4
+
+    def untaken(self) -> list[int]:
+        """The branches that no call has been through."""
+        return [number for number, taken in enumerate(self._taken) if not taken]
+
+    def __call__(self, *arguments: Any) -> list[Rows]:
+        """Arrays in the order of a tree's leaves; the first argument is the `State`, if it has one."""
+        state = 0
+        if self._state:
+            first, *rest = arguments
+            state, arguments = self._accept(first), tuple(rest)
+        given = [_as_words(leaf) for leaf in arguments]
+        if self._sizes != [each.size for each in given]:
+            raise TypeError("the arrays do not have the shapes that this was compiled for")
+        found = [np.empty(math.prod(each.shape), np.float32) for each in self._outputs]
+        self._run(state, self._address, _pointers(given), _pointers(found))
+        return [_as_array(words, each) for words, each in zip(found, self._outputs, strict=True)]
+
+    def _accept(self, state: Any) -> int:
+        """Where a state lies, if it is one that this was compiled for."""
+        if state is not self._accepted:
+            if not isinstance(state, State) or state.forms != self._state:
+                raise TypeError("the first argument is a State with the arrays that this was compiled for")
+            self._accepted = state
+        return self._accepted.address
+
+
+def compile_function(
+    function: Callable[..., Any], *examples: Any, state: StateUse = "none", instructions: Instructions | None = None
+) -> Compiled:
+    """Compile a function for arrays like these examples.
+
+    With a state "read", its first argument is that list of arrays; with "written", it also returns the new ones first.
+    Raises Unsupported if there is no C++ for something in it, and CannotBuild if there is no library.
+    """
+    instructions = instructions or best()
+    traced, shape = jax.make_jaxpr(function, return_shape=True)(*examples)
+    graph = Graph()
+    count = len(jax.tree.leaves(examples[0])) if state != "none" else 0
+    nodes = []
+    for k, variable in enumerate(traced.jaxpr.invars):
+        shape_of, type_of = form(variable.aval)
+        nodes.append(graph.new("input", (), shape_of, type_of, rows=k >= count))
+    graph.top.outputs = Tracer(graph).inline(traced.jaxpr, traced.consts, nodes)
+    written = len(jax.tree.leaves(shape[0])) if state == "written" else 0
+    if written not in (0, count):
+        raise TypeError("a function that writes its state returns as many arrays first")
+    graph.top.carried = nodes[:written]
+    outputs = [Form(node.shape, node.type) for node in graph.top.outputs[written:]]
+    placement = Placement(Fusion(graph, bfloat16=instructions.bfloat16), nodes[:count], nodes[count:])
+    return Compiled(program(placement, instructions.lanes), placement, outputs, instructions)
+
+
+def _words(count: int) -> npt.NDArray[np.float32]:
+    """Memory that begins at a cache line."""
+    memory = np.zeros(count + 32, np.float32)
+    skip = -memory.ctypes.data % 64 // 4
+    return memory[skip : skip + count + 16]
+
+
+def _as_words(leaf: Any) -> npt.NDArray[np.float32]:
+    if not isinstance(leaf, np.ndarray | np.generic):
+        leaf = jax.random.key_data(leaf) if _is_key(leaf) else leaf
+    array = np.asarray(leaf)
+    if array.dtype == np.bool_:
+        array = array.astype(np.int32)
+    if array.dtype.itemsize != 4:
+        raise TypeError(f"{array.dtype} has no place in a compiled function")
+    return (array if array.flags.c_contiguous else np.ascontiguousarray(array)).view(np.float32)
+
+
+def _is_key(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _as_array(words: npt.NDArray[np.float32], each: Form) -> Rows:
+    array: Rows = words.view(np.int32 if each.type == "bool" else NUMPY[each.type]).reshape(each.shape)
+    return array != 0 if each.type == "bool" else array
+
+
+def _pointers(arrays: list[npt.NDArray[np.float32]]) -> Any:
+    # array.ctypes makes an object each time.
+    return (ctypes.c_void_p * len(arrays))(*(array.__array_interface__["data"][0] for array in arrays))
+
+
+__all__ = ["CannotBuild", "Compiled", "Form", "State", "compile_function"]

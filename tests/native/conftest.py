@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import dataclasses
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+from mepg.algos import find
+from mepg.core.types import Sizes
+from mepg.native.check import compare
+from mepg.native.library import compile_function
+from mepg.native.processor import KNOWN, best
+from mepg.run.program import Program
+from mepg.run.replay import row_width
+
+# Wherever these tests run, they see the processor's best set of instructions and every lesser one.
+SIZES = Sizes(5, 3)
+HERE = [name for name, each in KNOWN.items() if each.needs <= best().needs]
+
+
+def smaller(spec, **settings):
+    """A spec with these settings, wherever in it they are."""
+    names = {field.name for field in dataclasses.fields(spec)}
+    inner = {"base": smaller(spec.base, **settings)} if "base" in names else {}
+    return dataclasses.replace(spec, **inner, **{name: value for name, value in settings.items() if name in names})
+
+
+class Case:
+    """A learner's own function, with arguments for as many calls as one likes."""
+
+    def __init__(self, name, sizes=SIZES, envs=1, seed=0, **settings):
+        algorithm = find(name)
+        spec = smaller(algorithm.spec, **{"hidden": (20, 12), "batch_size": 10, **settings})
+        self.agent = algorithm.build(spec, sizes)
+        self.program = Program(SimpleNamespace(spec=spec, envs=envs, seed=seed), self.agent, sizes)
+        self.leaves = [np.asarray(leaf) for leaf in self.program.init()]
+        self._sizes, self._envs = sizes, envs
+        self._rows = self.program._updates * spec.batch_size
+        self._rng = np.random.default_rng(seed)
+        self.memory = jax.tree.map(np.asarray, self.program.nothing_yet())
+
+    def learn(self, leaves, rows, numbers, memory, obs, step, k_update, k_act):
+        """What `Program` compiles."""
+        return self.program._update_and_choose(leaves, rows, numbers, memory, obs, step, k_update, k_act)
+
+    def arguments(self, step):
+        obs, action = self._sizes
+        rows = self._rng.uniform(-1, 1, (self._rows, row_width(self._sizes))).astype(np.float32)
+        rows[:, obs + action + 1] = self._rng.random(self._rows) < 0.9
+        numbers = self._rng.integers(1000, size=self._rows).astype(np.uint32)
+        seen = self._rng.uniform(-1, 1, (self._envs, obs)).astype(np.float32)
+        keys = self.program._keys["update"], self.program._keys["act"]
+        return rows, numbers, self.memory, seen, np.int32(step), *keys
+
+    def compile(self, instructions=None):
+        chosen = KNOWN[instructions] if instructions else None
+        return compile_function(self.learn, self.leaves, *self.arguments(0), state="written", instructions=chosen)
+
+    def check(self, instructions=None, calls=4, tolerance=1e-5):
+        compare(self.compile(instructions), self.learn, self.leaves, self.arguments, tolerance=tolerance, calls=calls)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
