@@ -123,7 +123,7 @@ class Fuzz:
         train = arguments.parser
         before = {action: action.default for action in train._actions}
         try:
-            train.set_defaults(**cli._read_settings(self.best, train, None))
+            train.set_defaults(**cli._read_settings(self.best, train, None, None))
             arguments = self.parser.parse_args(argv)
         finally:  # for the next one
             for action, default in before.items():
