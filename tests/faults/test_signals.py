@@ -63,29 +63,33 @@ MOMENTS = {
 }
 TO_BE_SAVED = {"saving", "evaluating", "training"}  # at these moments a single signal is not to lose anything
 
-# A handler is wrapped, so that it first notes where the interpreter was. Until a signal comes nothing is different.
+# A handler first notes where the interpreter was. Until a signal comes nothing is different; nobody sees the wrapper.
 NOTES = """
 import os, signal
-real = signal.signal
+set_handler, get_handler = signal.signal, signal.getsignal
 
-def noting(number, handler):
-    if not callable(handler) or handler is signal.default_int_handler or hasattr(handler, "notes"):
-        return real(number, handler)
-
+def noting(handler):
     def note(number, frame):
-        functions = []
-        while frame is not None:
-            module = os.path.basename(frame.f_code.co_filename).removesuffix(".py")
-            functions.append(f"{module}.{frame.f_code.co_name}")
-            frame = frame.f_back
+        functions, at = [], frame
+        while at is not None:
+            module = os.path.basename(at.f_code.co_filename).removesuffix(".py")
+            functions.append(f"{module}.{at.f_code.co_name}")
+            at = at.f_back
         with open(os.environ["NOTES"], "a") as file:
             print(*functions, file=file)
         handler(number, frame)
 
-    note.notes = True
-    return real(number, note)
+    note.noted = handler
+    return note
 
-signal.signal = noting
+def bare(handler):
+    return getattr(handler, "noted", handler)
+
+def set_noting(number, handler):
+    ours = callable(handler) and handler is not signal.default_int_handler
+    return bare(set_handler(number, noting(handler) if ours else handler))
+
+signal.signal, signal.getsignal = set_noting, lambda number: bare(get_handler(number))
 """
 
 
