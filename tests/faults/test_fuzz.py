@@ -25,6 +25,7 @@ from mepg.run.config import Config
 from mepg.run.envs import Env
 from mepg.run.files import Damaged, digest, read_arrays, read_sealed, read_sealed_arrays, seal
 from mepg.run.folder import Folder, MetricsFile
+from mepg.run.identity import Identity
 from mepg.run.inspection import Trace, inspect_run, read_inspection, write_inspection
 from mepg.run.loop import Loop
 from mepg.run.policy import read_state, save_policy
@@ -61,7 +62,7 @@ class Fuzz:
             metrics.add({"time/total_timesteps": record.step, "train/noise_one_mask": 0.5})
         metrics.close()
         self.like = self.loop.snapshot()
-        save_policy(self.folder, self.config, envs.spaces, self.loop.state)
+        save_policy(self.folder, Identity(self.config, envs.spaces), self.loop.state)
         self.folder.write_evaluations(self.config, self.loop.evaluations)
         summary = {"steps": 40, "seconds": 3.0, "eval_seconds": 1.0}
         final = float(np.mean([episode.total for episode in self.loop.evaluations[40]]))

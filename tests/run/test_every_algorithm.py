@@ -8,6 +8,7 @@ from mepg.run.checkpoint import Checkpoints, Saved, Spent
 from mepg.run.config import Config
 from mepg.run.envs import Env
 from mepg.run.folder import Folder
+from mepg.run.identity import Identity
 from mepg.run.loop import Loop
 from mepg.run.policy import load_policy, save_policy
 from mepg.run.replay import Replay
@@ -53,7 +54,7 @@ def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
 
     folder, obs = Folder(tmp_path), eval_env.reset(0)
     with folder.claim(config):
-        save_policy(folder, config, envs.spaces, loop.state)
+        save_policy(folder, Identity(config, envs.spaces), loop.state)
         folder.finish(config, {})
     action = load_policy(folder, eval_env).act(obs)
     np.testing.assert_allclose(action, config.build(envs.sizes).exploit(loop.state, obs[None])[0], atol=1e-6)

@@ -10,6 +10,7 @@ from mepg.report.inside import describe, draw_inspections, noise_ratio
 from mepg.run.config import Config
 from mepg.run.envs import Env
 from mepg.run.folder import Folder
+from mepg.run.identity import Identity
 from mepg.run.inspection import (
     LEVELS,
     Player,
@@ -60,7 +61,7 @@ def untrained(path, algorithm="me-ddpg", env="SteadyLimited-v0", *settings, **mo
     folder = Folder(path)
     folder.claim(config).close()
     made = Env(env)
-    save_policy(folder, config, made.spaces, config.build(made.sizes).init(jax.random.key(0)))
+    save_policy(folder, Identity(config, made.spaces), config.build(made.sizes).init(jax.random.key(0)))
     folder.finish(config, {})
     return folder
 

@@ -7,20 +7,20 @@ import io
 import json
 import zipfile
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import safetensors
 import safetensors.numpy
 
-from mepg.core.settings import to_json
 from mepg.errors import UsageError
 from mepg.run.checkpoint import Checkpoints
 from mepg.run.envs import Env, full_id
-from mepg.run.files import MOST_BYTES, Arrays, Damaged, from_npz, from_zip, read_whole, to_npz, write_whole
-from mepg.run.folder import Folder
+from mepg.run.files import MOST_BYTES, Arrays, Damaged, count, from_npz, from_zip, read_whole, to_npz, write_whole
+from mepg.run.folder import Folder, versions
+from mepg.run.identity import Identity
 
-FORMAT = 1
+FORMAT = 2
 ABOUT, ARRAYS = "model.json", "arrays.safetensors"
 
 Location = str | Path | IO[bytes]  # where a file is: its path, or the file itself, open in binary mode
@@ -35,6 +35,19 @@ def with_suffix(path: str | Path, suffix: str) -> Path:
 def name_of(location: Location) -> str:
     """For messages."""
     return str(location) if isinstance(location, str | Path) else f"the open {type(location).__name__}"
+
+
+class SavedModel(NamedTuple):
+    """What a model's file holds."""
+
+    identity: Identity
+    steps: int  # of training
+    episodes: int  # begun
+    arrays: Arrays
+
+    def to_bytes(self) -> bytes:
+        about = {"format": FORMAT, **self.identity.to_json(), "steps": self.steps, "episodes": self.episodes}
+        return to_archive({**about, "versions": versions()}, self.arrays)
 
 
 def write_archive(location: Location, about: dict[str, Any], arrays: Arrays) -> None:
@@ -70,57 +83,52 @@ def read_archive(location: Location) -> tuple[dict[str, Any], Arrays]:
     return about, arrays
 
 
-def read_model(location: Location, env: Any = None) -> tuple[dict[str, Any], Arrays]:
+def read_model(location: Location, env: Any = None) -> SavedModel:
     """The model that is there: a file, or the folder of a run; a UsageError says what is wrong.
 
     :param env: the one that the user has named, if any: see `Folder.env`
     """
+    name = name_of(location)
     try:
         if isinstance(location, str | Path):
             path = Path(location)
             if (path / "run.json").is_file():
-                return _read_run(path, env)
+                return _read_run(Folder(path), env)
             if not with_suffix(path, ".zip").exists():
                 raise UsageError(f"there is neither a model {with_suffix(path, '.zip')} nor a run {path}")
         about, arrays = read_archive(location)
     except Damaged as damage:
         raise UsageError(str(damage)) from None
-    if about.get("format") != FORMAT:
-        raise UsageError(
-            f"{name_of(location)} is of format {about.get('format')!r}, which this version of mepg does not know"
-        )
-    return about, arrays
+    if about.get("format") not in (1, FORMAT):
+        raise UsageError(f"{name} is of format {about.get('format')!r}, which this version of mepg does not know")
+    if about["format"] == 1:  # which had the few of a config's fields that matter to a model, one by one
+        about["config"] = {known: about.get(known) for known in ("algorithm", "spec", "env", "seed", "normalize_obs")}
+    try:
+        identity = Identity.from_json(about)
+        if identity.spaces is None:
+            raise KeyError("sizes")
+        return SavedModel(identity, count(about["steps"]), count(about["episodes"]), arrays)
+    except (KeyError, ValueError) as error:
+        raise UsageError(f"{name} is damaged: {error!r}") from None
 
 
-def _read_run(path: Path, env: Any) -> tuple[dict[str, Any], Arrays]:
-    """The newest whole checkpoint of a run, as `save` would have written it."""
-    config = Folder(path).config()
-    said = (
-        config.env if isinstance(env, str) and full_id(env) == config.env else None
-    )  # another may have the same spaces
-    env_id = Folder(path).env(said)
-    checkpoints = Checkpoints(path, config.fingerprint)
+def _read_run(folder: Folder, env: Any) -> SavedModel:
+    """The newest whole checkpoint of a run, as if it had been saved as a model."""
+    identity = folder.identity()
+    own_id = identity.config.env
+    # Another may have the same spaces, and does not have to be this one.
+    env_id = folder.env(own_id if isinstance(env, str) and full_id(env) == own_id else None)
+    checkpoints = Checkpoints(folder.path, identity.config.fingerprint)
     for step in checkpoints.steps():
         with contextlib.suppress(Damaged):
             arrays, episodes = checkpoints.load_agent(step)
             break
     else:
-        raise UsageError(f"{path} holds no checkpoint that is whole")
-    with contextlib.closing(Env(env_id)) as own:
-        sizes, bounds = own.sizes, own.spaces.bounds
-    about = {
-        "format": FORMAT,
-        "algorithm": config.algorithm,
-        "spec": to_json(config.spec),
-        "env": config.env,
-        "sizes": list(sizes),
-        "action_bounds": bounds,
-        "normalize_obs": config.normalize_obs,
-        "seed": config.seed,
-        "steps": step,
-        "episodes": episodes,
-    }
-    return about, arrays
+        raise UsageError(f"{folder.path} holds no checkpoint that is whole")
+    if identity.spaces is None:
+        with contextlib.closing(Env(env_id)) as own:
+            identity = identity._replace(spaces=own.spaces)
+    return SavedModel(identity, step, episodes, arrays)
 
 
 def write_rows(location: Location, rows: Any) -> None:

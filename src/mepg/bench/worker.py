@@ -140,14 +140,12 @@ def _multiplier(config: Any, sizes: Any) -> tuple[Any, int]:
 
 
 def _make_loop(task: dict[str, Any]) -> Any:
+    from mepg.run.assembly import assemble
     from mepg.run.envs import Env
-    from mepg.run.loop import Loop
-    from mepg.run.replay import Replay
     from mepg.run.vector import gather
 
     config = _config(task, f"warmup={WARMUP}")
-    envs, eval_env = gather(config.env), Env(config.env)
-    return Loop(config, config.build(envs.sizes), envs, eval_env, Replay(config.spec.replay_size, envs.sizes))
+    return assemble(config, gather(config.env), Env(config.env))
 
 
 def timed(work: Callable[[], object]) -> float:

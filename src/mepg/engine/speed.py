@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mepg.engine.jobs import Job
+from mepg.run.assembly import open_loop
 from mepg.run.config import Config
-from mepg.run.envs import Env, time_limit_of
+from mepg.run.envs import time_limit_of
 from mepg.run.files import Damaged, read_json, write_json
-from mepg.run.loop import Loop
-from mepg.run.replay import Replay
-from mepg.run.vector import gather
 
 WARMUP, TRY = 30, 3.0  # steps; seconds at most
 
@@ -41,20 +39,18 @@ def measure(config: Config) -> Speed:
     spec = replace(config.spec, warmup=WARMUP, replay_size=10_000)
     config = replace(config, spec=spec, steps=10**9, eval_every=10**9)
     began = time.perf_counter()
-    envs, eval_env = gather(config.env, config.envs), Env(config.env)
-    loop = Loop(config, config.build(envs.sizes), envs, eval_env, Replay(spec.replay_size, envs.sizes))
-    records = iter(loop)
-    next(records)
-    random = _time_of(lambda: next(records), at_most=WARMUP - 1)
-    for _ in range(WARMUP - loop.step + 2):  # the first steps with an update compile it
-        next(records)
-    obs = eval_env.reset(0)
-    loop.exploit(obs)
-    beginning = time.perf_counter() - began
-    step = _time_of(lambda: next(records))
-    evaluation = _time_of(lambda: eval_env.step(loop.exploit(obs)), at_most=20)
-    envs.close()
-    eval_env.close()
+    with open_loop(config) as loop:
+        loop.advance()
+        random = _time_of(loop.advance, at_most=WARMUP - 1)
+        for _ in range(WARMUP - loop.step + 2):  # the first steps with an update compile it
+            loop.advance()
+        env = loop.eval_env
+        assert env is not None
+        obs = env.reset(0)
+        loop.exploit(obs)
+        beginning = time.perf_counter() - began
+        step = _time_of(loop.advance)
+        evaluation = _time_of(lambda: env.step(loop.exploit(obs)), at_most=20)
     return Speed(beginning, random, step, evaluation)
 
 

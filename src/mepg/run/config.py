@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from mepg import algos
@@ -66,9 +66,11 @@ class Config:
     @classmethod
     def from_json(cls, data: Any) -> Config:
         """The config that `to_json` wrote; a UsageError says what is wrong with it."""
+        defaults = {f.name: f.default for f in fields(cls) if f.default is not MISSING}
         names = [f.name for f in fields(cls)]
-        if not isinstance(data, dict) or sorted(data) != sorted(names):
+        if not isinstance(data, dict) or not set(names) - set(defaults) <= set(data) <= set(names):
             raise UsageError(f"a run's config needs exactly the fields {', '.join(names)}")
+        data = {**defaults, **data}  # older files do not have them all
         for name, kind in {"algorithm": str, "env": str}.items():
             if not isinstance(data[name], kind):
                 raise UsageError(f"{name} must be text, not {data[name]!r}")

@@ -43,6 +43,7 @@ from mepg.run.files import (
     write_sealed,
     write_whole,
 )
+from mepg.run.identity import Identity
 from mepg.run.loop import Evaluations
 
 FORMAT = 2
@@ -75,6 +76,10 @@ class Folder:
 
     def config(self) -> Config:
         """The config of the run in this folder."""
+        return self.identity().config
+
+    def identity(self) -> Identity:
+        """Of the run in this folder."""
         if not self.config_file.is_file():
             raise UsageError(f"{self.path} holds no run: there is no {self.config_file.name} in it")
         try:
@@ -84,7 +89,7 @@ class Folder:
         if data.get("format") != FORMAT:
             raise UsageError(f"{self.config_file} is not of format {FORMAT}: it was written by another version of mepg")
         try:
-            return Config.from_json(data.get("config"))
+            return Identity.from_json(data)
         except UsageError as error:
             raise UsageError(f"{self.config_file}: {error}") from None
 
@@ -96,16 +101,6 @@ class Folder:
         """What the run was started with."""
         found = read_sealed(self.config_file).get("versions")
         return {str(k): v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}
-
-    def spaces(self) -> Spaces | None:
-        """Those of the environment that the run was started in, if it says."""
-        found = read_sealed(self.config_file)
-        if "sizes" not in found:
-            return None
-        try:
-            return Spaces.from_json(found["config"]["env"], found["sizes"], found["action_bounds"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"{self.path} holds a damaged run: {error!r}") from None
 
     def check_free_for(self, config: Config) -> None:
         """Refuse a folder that holds anything but this very run."""
@@ -125,9 +120,7 @@ class Folder:
 
     def claim(self, config: Config, spaces: Spaces | None = None) -> contextlib.ExitStack:
         """Make the folder and lock it for as long as what is given back is open."""
-        about = {"format": FORMAT, "config": config.to_json(), "versions": versions()}
-        if spaces is not None:
-            about |= {"sizes": list(spaces.sizes), "action_bounds": spaces.bounds}
+        about = {"format": FORMAT, **Identity(config, spaces).to_json(), "versions": versions()}
         with contextlib.ExitStack() as locks:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,6 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from mepg.core import posterior
 from mepg.core.arithmetic import ours
 from mepg.core.types import Array, Key
 from mepg.errors import UsageError
@@ -34,6 +33,7 @@ from mepg.run.files import Damaged, count, finite, read_sealed, read_until, writ
 from mepg.run.folder import Folder
 from mepg.run.keys import episode_seed, jax_key
 from mepg.run.policy import Policy, load_policy
+from mepg.run.questions import Questions
 
 FORMAT = 2
 BEYOND = 0.01  # the weight gamma^n that the rest of a return may have and be left away
@@ -124,19 +124,14 @@ class Player:
 
     def __init__(self, folder: Folder, env: Env) -> None:
         self.policy, self.env = load_policy(folder, env), env
-        beliefs = self.policy.config.build(env.sizes).beliefs
-        if beliefs is None:
-            raise UsageError(f"{self.policy.config.algorithm} cannot be looked into: its Agent has no `beliefs`")
-
-        def moments(state: Any, obs: Array, actions: Array) -> tuple[Array, Array]:
-            belief = beliefs.posterior(state, obs, actions)
-            return posterior.mean(belief), posterior.variance(belief)
+        self._questions = Questions(self.policy.config.build(env.sizes), self.policy.config.seed)
+        beliefs = self._questions.beliefs
 
         def follow(state: Any, obs: Array, key: Key, episode: Array, step: Array) -> tuple[Array, Array]:
             k_episode, k_steps = jax.random.split(jax.random.fold_in(key, episode))
             return beliefs.follow(state, obs, k_episode, jax.random.fold_in(k_steps, step))
 
-        self._follow, self._moments = ours(jax.jit(follow)), ours(jax.jit(moments))
+        self._follow = ours(jax.jit(follow))
 
     def play(self, seed: int, number: int) -> tuple[Trace, int]:
         """One episode, and how many of its steps had to be left out."""
@@ -169,9 +164,9 @@ class Player:
         means, variances = [np.zeros(0)], [np.zeros(0)]
         for at in range(0, len(obs), ROWS):
             rows = [np.resize(each[at : at + ROWS], (ROWS, each.shape[1])) for each in (obs, actions)]
-            mean, variance = self._moments(self.policy.state, *rows)
-            means.append(np.asarray(mean, float)[: len(obs) - at])
-            variances.append(np.asarray(variance, float)[: len(obs) - at])
+            mean, variance = self._questions.moments(self.policy.state, *rows)
+            means.append(mean.astype(float)[: len(obs) - at])
+            variances.append(variance.astype(float)[: len(obs) - at])
         return np.concatenate(means), np.sqrt(np.concatenate(variances))
 
 

@@ -12,9 +12,10 @@ from mepg.core.types import Trainable
 from mepg.errors import UsageError
 from mepg.run.checkpoint import Checkpoints, flatten, unflatten
 from mepg.run.config import Config
-from mepg.run.envs import Env, Spaces, Vector
+from mepg.run.envs import Env, Vector
 from mepg.run.files import Damaged, read_sealed_arrays, write_sealed_arrays
 from mepg.run.folder import Folder
+from mepg.run.identity import Identity
 
 
 class Policy(NamedTuple):
@@ -31,16 +32,20 @@ class Policy(NamedTuple):
         return action
 
 
-def save_policy(folder: Folder, config: Config, spaces: Spaces, state: Any) -> None:
-    """Write the networks as they are now, with the config and the environment's sizes and bounds."""
-    about = {"config": config.to_json(), "sizes": list(spaces.sizes), "action_bounds": spaces.bounds}
-    write_sealed_arrays(folder.policy_file, flatten(online_networks(state), "agent"), about)
+def save_policy(folder: Folder, identity: Identity, state: Any) -> None:
+    """Write the networks as they are now, and whose they are."""
+    write_sealed_arrays(folder.policy_file, flatten(online_networks(state), "agent"), identity.to_json())
 
 
 @ours
 def load_policy(folder: Folder, env: Env) -> Policy:
-    """The final policy of the run in `folder`, or while it is unfinished that of its newest whole checkpoint."""
-    config = folder.config()
+    """The final policy of the run in `folder`, or while it is unfinished that of its newest whole checkpoint.
+
+    It is played only in an environment that has the observations and actions it was trained with.
+    """
+    identity = folder.identity()
+    identity.require_fit(env.spaces)
+    config = identity.config
     agent = config.build(env.sizes)
     state, step = read_state(folder, config, jax.eval_shape(agent.init, jax.random.key(0)))
     return Policy(config, state, step, ours(jax.jit(agent.exploit)))

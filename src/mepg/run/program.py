@@ -6,18 +6,14 @@ again each time would take 3% of an update.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mepg.core import posterior
 from mepg.core.arithmetic import ours
-from mepg.core.types import Agent, Array, Beliefs, Key, Posterior, Sizes
-from mepg.errors import UsageError
+from mepg.core.types import Agent, Array, Key, Sizes
 from mepg.run.config import Config
 from mepg.run.keys import jax_key
 from mepg.run.replay import Numbers, Rows, row_width, unpack
@@ -37,11 +33,9 @@ class Program:
 
     @ours
     def __init__(self, config: Config, agent: Agent, sizes: Sizes) -> None:
-        self._spec, self._agent, self._sizes, self._envs = config.spec, agent, sizes, config.envs
+        self._spec, self.agent, self._sizes, self._envs = config.spec, agent, sizes, config.envs
         self._updates = config.spec.updates_per_step * config.envs
-        self._keys = {
-            stream: jax_key(config.seed, stream) for stream in ("init", "episode", "act", "update", "predict", "belief")
-        }
+        self._keys = {stream: jax_key(config.seed, stream) for stream in ("init", "episode", "act", "update")}
         self.template = jax.eval_shape(agent.init, self._keys["init"])  # the shapes of a state
         self._tree = jax.tree.structure(self.template)
         self.metric_names = self._name_metrics()
@@ -53,11 +47,7 @@ class Program:
         self._begin = jax.jit(self._begin_at)
         self._explore = jax.jit(self._choose)
         self._exploit = jax.jit(lambda leaves, obs: agent.exploit(self.unflatten(leaves), obs))
-        self._sample = jax.jit(self._draw)
         self._learn = jax.jit(self._update_and_choose, donate_argnums=0)
-        self._moments = jax.jit(partial(self._believe, (posterior.mean, posterior.variance)))
-        self._covariance = jax.jit(partial(self._believe, (posterior.covariance,)))
-        self._subnetworks = jax.jit(self._ask, static_argnames="count")
 
     @ours
     def init(self) -> Leaves:
@@ -67,7 +57,7 @@ class Program:
     @ours
     def nothing_yet(self) -> Any:
         """The memory of no episode at all."""
-        one = jax.eval_shape(self._agent.begin, self._keys["episode"])
+        one = jax.eval_shape(self.agent.begin, self._keys["episode"])
         return jax.tree.map(lambda leaf: jnp.zeros((self._envs, *leaf.shape), leaf.dtype), one)
 
     @ours
@@ -76,7 +66,7 @@ class Program:
         return self._begin(memory, place, self._keys["episode"], episode) if jax.tree.leaves(memory) else memory
 
     def _begin_at(self, memory: Any, place: Array, key: Key, episode: Array) -> Any:
-        new = self._agent.begin(jax.random.fold_in(key, episode))
+        new = self.agent.begin(jax.random.fold_in(key, episode))
         return jax.tree.map(lambda all_of_them, leaf: all_of_them.at[place].set(leaf), memory, new)
 
     def unflatten(self, leaves: Leaves) -> Any:
@@ -106,50 +96,6 @@ class Program:
     def exploit(self, leaves: Leaves, obs: Rows) -> Rows:
         """The actions without exploration, [B, A]."""
         return np.asarray(self._exploit(leaves, obs))
-
-    @ours
-    def sample(self, leaves: Leaves, obs: Rows, number: int) -> Rows:
-        """Actions as exploration would choose them at the beginning of an episode, [B, A]."""
-        return np.asarray(self._sample(leaves, obs, number, self._keys["predict"]))
-
-    def _draw(self, leaves: Leaves, obs: Array, number: Array, key: Key) -> Array:
-        k_begin, k_explore = jax.random.split(jax.random.fold_in(key, number))
-        return self._agent.explore(self.unflatten(leaves), self._agent.begin(k_begin), obs, k_explore)[0]
-
-    @property
-    def beliefs(self) -> Beliefs:
-        """What the agent lets one see of its critics."""
-        if self._agent.beliefs is None:
-            raise UsageError("this algorithm says nothing about what its critics believe: its Agent has no `beliefs`")
-        return self._agent.beliefs
-
-    @ours
-    def moments(self, leaves: Leaves, obs: Rows, actions: Rows) -> tuple[Rows, Rows]:
-        """Mean and variance of Q, [B] each. These and the next are for users: copies, because JAX's are read-only."""
-        mean, variance = self._moments(leaves, obs, actions)
-        return np.array(mean), np.array(variance)
-
-    @ours
-    def covariance(self, leaves: Leaves, obs: Rows, actions: Rows) -> Rows:
-        """Of Q between any two of these states and actions, [B, B]."""
-        return np.array(self._covariance(leaves, obs, actions)[0])
-
-    def _believe(
-        self, about: tuple[Callable[[Posterior], Array], ...], leaves: Leaves, obs: Array, actions: Array
-    ) -> tuple[Array, ...]:
-        belief = self.beliefs.posterior(self.unflatten(leaves), obs, actions)
-        return tuple(function(belief) for function in about)
-
-    @ours
-    def subnetworks(self, leaves: Leaves, obs: Rows, actions: Rows, count: int, number: int) -> Rows:
-        """Q of so many sub-networks, [count, B], other ones for each number."""
-        return np.array(self._subnetworks(leaves, obs, actions, self._keys["belief"], number, count=count))
-
-    def _ask(self, leaves: Leaves, obs: Array, actions: Array, key: Key, number: Array, *, count: int) -> Array:
-        state, keys = self.unflatten(leaves), jax.random.split(jax.random.fold_in(key, number), count)
-        # A hundred at a time: all at once might not fit into memory.
-        q: Array = jax.lax.map(lambda key: self.beliefs.subnetwork(state, obs, actions, key), keys, batch_size=100)
-        return q
 
     @ours
     def learn(
@@ -183,7 +129,7 @@ class Program:
         key, state = jax.random.fold_in(key, step), self.unflatten(leaves)
 
         def at_one(memory: Any, obs: Array, key: Key) -> tuple[Array, Any]:
-            action, memory = self._agent.explore(state, memory, obs[None], key)
+            action, memory = self.agent.explore(state, memory, obs[None], key)
             return action[0], memory
 
         if self._envs > 1:
@@ -196,7 +142,7 @@ class Program:
 
         def one(state: Any, given: tuple[Array, Array, Key]) -> tuple[Any, Array]:
             rows, numbers, key = given
-            state, metrics = self._agent.update(state, unpack(rows, numbers, self._sizes), key)
+            state, metrics = self.agent.update(state, unpack(rows, numbers, self._sizes), key)
             values, weights = zip(*(metrics[name] for name in self.metric_names), strict=True)
             return state, jnp.stack([jnp.stack(values), jnp.stack(weights)])
 
@@ -212,6 +158,6 @@ class Program:
         numbers = jax.ShapeDtypeStruct((self._spec.batch_size,), jnp.uint32)
 
         def update(rows: Array, numbers: Array) -> Any:
-            return self._agent.update(self._agent.init(key), unpack(rows, numbers, self._sizes), key)[1]
+            return self.agent.update(self.agent.init(key), unpack(rows, numbers, self._sizes), key)[1]
 
         return list(jax.eval_shape(update, rows, numbers))

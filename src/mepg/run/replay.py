@@ -62,6 +62,10 @@ class Replay:
         self._rows[np.arange(first, first + len(keep)) % self.capacity] = keep
         self.count = start + len(rows)
 
+    def restore_from(self, other: Replay) -> None:
+        """Put in the rows of another."""
+        self.restore(other.oldest, other.read(other.oldest, other.count))
+
 
 def row_width(sizes: Sizes) -> int:
     """The numbers in one transition: s, a, r, alive, s'."""

@@ -14,16 +14,16 @@ import jax
 import numpy as np
 
 from mepg.errors import RunFailure, UsageError
+from mepg.run.assembly import open_loop
 from mepg.run.checkpoint import Checkpoints, Saved, Spent
 from mepg.run.config import Config
-from mepg.run.envs import Env, Spaces
+from mepg.run.envs import Spaces
 from mepg.run.files import Damaged, Seal, read_until, seal
 from mepg.run.folder import Folder, versions
+from mepg.run.identity import Identity
 from mepg.run.logs import DEFAULT, check, open_logs
-from mepg.run.loop import Evaluations, Loop, Record
+from mepg.run.loop import Evaluations, Record
 from mepg.run.policy import save_policy
-from mepg.run.replay import Replay
-from mepg.run.vector import gather, require_same_spaces
 from mepg.run.watchdog import Watchdog
 
 CHECKPOINT_EVERY = 5_000
@@ -67,21 +67,18 @@ class Session:
         if self._step_timeout is not None:
             watchdog = self._open.enter_context(contextlib.closing(Watchdog(self._step_timeout, self.config.env)))
         self._watchdog = watchdog
-        envs = gather(self.config.env, self.config.envs, watchdog=watchdog)
-        self._open.enter_context(contextlib.closing(envs))
-        eval_env = self._open.enter_context(contextlib.closing(Env(self.config.env, watchdog=watchdog)))
-        require_same_spaces(envs.spaces, eval_env.spaces)
         try:
             with _memory_errors_of_jax():
-                self.replay = Replay(self.config.spec.replay_size, envs.sizes)
-                self.loop = Loop(self.config, self.config.build(envs.sizes), envs, eval_env, self.replay)
+                self.loop = self._open.enter_context(open_loop(self.config, watchdog))
         except MemoryError as error:
             raise UsageError(f"this run does not fit into memory: {error}") from None
         self.checkpoints = Checkpoints(self.folder.path, self.config.fingerprint)
         if self.folder.policy_file.exists() and not self.checkpoints.replay_folder.exists():
             raise UsageError(f"{self.folder.path} holds a finished run, but its {self.folder.result_file.name} is gone")
-        self._open.enter_context(self.folder.claim(self.config, envs.spaces))  # the first thing that is written
-        self._require_the_same_environment(envs.spaces)
+        self._open.enter_context(
+            self.folder.claim(self.config, self.loop.envs.spaces)
+        )  # the first thing that is written
+        self._require_the_same_environment(self.loop.envs.spaces)
         self._note_changed_versions()
         self._began = time.monotonic()
         self._resume()
@@ -170,7 +167,9 @@ class Session:
     def _save(self) -> None:
         for log in self._logs:
             log.sync()  # a checkpoint promises that what came before it is kept
-        self.checkpoints.save(Saved(self.loop.snapshot(), self._spent(), seal(self.folder.metrics_file)), self.replay)
+        self.checkpoints.save(
+            Saved(self.loop.snapshot(), self._spent(), seal(self.folder.metrics_file)), self.loop.replay
+        )
         self._saved_at = self.loop.step
 
     def _resume(self) -> None:
@@ -180,7 +179,7 @@ class Session:
         steps, fresh = self.checkpoints.steps(), self.loop.snapshot()
         for step in steps:
             try:
-                saved = self.checkpoints.load(step, fresh, self.replay)
+                saved = self.checkpoints.load(step, fresh, self.loop.replay)
             except Damaged as damage:
                 self.notes.append(f"the checkpoint of step {step:,} is damaged ({damage}); trying the one before it")
                 continue
@@ -196,7 +195,7 @@ class Session:
             self._saved_at = step
             return
         if steps:
-            self.replay.count = 0
+            self.loop.replay.count = 0
             self.notes.append("no checkpoint is whole: starting from the beginning")
 
     def _check_metrics(self, sealed: Seal | None) -> None:
@@ -215,7 +214,7 @@ class Session:
 
     def _require_the_same_environment(self, spaces: Spaces) -> None:
         """What was learned for other observations and actions is of no use, and must not be thrown away for that."""
-        before = self.folder.spaces()
+        before = self.folder.identity().spaces
         if before is not None and (difference := before.difference(spaces)):
             raise UsageError(
                 f"{self.config.env} has changed since this run began: it had {difference} now; "
@@ -231,7 +230,7 @@ class Session:
     def _finish(self) -> None:
         if self._saved_at != self.loop.step:
             self._save()
-        save_policy(self.folder, self.config, self.loop.envs.spaces, self.loop.state)
+        save_policy(self.folder, Identity(self.config, self.loop.envs.spaces), self.loop.state)
         self.folder.write_evaluations(self.config, self.loop.evaluations)
         self.result = summary(self.loop.evaluations, self._spent())
         for log in self._logs:

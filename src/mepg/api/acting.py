@@ -1,0 +1,295 @@
+"""What a model does without learning: it acts, and says what its critics believe."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import Any, ClassVar, NamedTuple
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from mepg.api.arguments import whole
+from mepg.api.vecenv import VecEnv, known_to_stable_baselines
+from mepg.core.posterior import SAMPLES
+from mepg.errors import UsageError
+from mepg.run.assembly import assemble
+from mepg.run.config import Config
+from mepg.run.envs import Spaces
+from mepg.run.identity import Identity
+from mepg.run.loop import Loop
+from mepg.run.program import Leaves, Program
+from mepg.run.questions import Questions
+from mepg.run.replay import Replay
+from mepg.run.vector import Envs, FromStableBaselines, gather
+from mepg.words import many
+
+WITHOUT_END = 10**9  # rounds of steps: whoever calls `learn` says how many
+
+
+class Loaded(NamedTuple):
+    """A model that has no environment to learn in."""
+
+    leaves: Leaves
+    step: int
+    next_episode: int
+    replay: Replay | None  # None: it was not saved with the model
+    lock: threading.RLock  # as a loop's
+
+
+class Acting:
+    """An agent, and the observations and actions that it is for."""
+
+    algorithm: ClassVar[str] = ""  # as `mepg list` names it
+    spec: Any
+    seed: int
+    env: Any  # with the interface of Stable-Baselines3's VecEnv
+    _env_id: str | None  # of the environments, if that is all that was given
+    _learning: threading.Lock
+    _learner: int | None  # the thread that holds it
+    _normalize_obs: bool
+    _config: Config
+    _spaces: Spaces
+    _program: Program
+    _questions: Questions
+    _standing: Loop | Loaded | None
+    _predictions = 0  # so far
+    _draws = 0  # of sub-networks
+
+    def _enter(self, envs: Envs, env: Any) -> None:
+        """Get ready to act in these environments."""
+        self._spaces, self._env_id = envs.spaces, env if isinstance(env, str) else None
+        self.env = env if isinstance(envs, FromStableBaselines) else VecEnv(envs, self._lend_envs)
+        self._config = self._make_config(envs.spaces.id, envs.count)
+        self._standing = loop = assemble(self._config, envs)
+        self._program, self._questions = loop.program, Questions(loop.program.agent, self.seed)
+
+    def _make_config(self, env_id: str, envs: int) -> Config:
+        endless = WITHOUT_END * envs
+        return Config(
+            algorithm=self.algorithm,
+            spec=self.spec,
+            env=env_id,
+            seed=self.seed,
+            steps=endless,
+            eval_every=endless,
+            envs=envs,
+            normalize_obs=self._normalize_obs,
+        )
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody else may learn with this model meanwhile, nor take its environments away."""
+        if not self._learning.acquire(blocking=False):
+            where = "in the call that this callback is part of" if self._mine() else "in another thread"
+            raise UsageError(f"this model is learning already, {where}: wait for its end, or use copy.deepcopy(model)")
+        self._learner = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._learner = None
+            self._learning.release()
+
+    def _mine(self) -> bool:
+        """Whether this thread is the one that learns."""
+        return self._learner == threading.get_ident()
+
+    def _refuse_while_learning_elsewhere(self, what: str) -> None:
+        if self._learning.locked() and not self._mine():
+            raise UsageError(f"another thread is learning with this model: {what}")
+
+    @contextlib.contextmanager
+    def _still(self) -> Iterator[Loop | Loaded]:
+        """Where the model stands, while nothing of it changes: another thread may be learning, and an update writes
+        over the state before it.
+        """
+        now = self._stand()
+        with now.lock:
+            yield now
+
+    # Acting
+
+    def predict(
+        self,
+        observation: npt.ArrayLike,
+        state: Any = None,
+        episode_start: Any = None,  # noqa: ARG002
+        deterministic: bool = False,
+    ) -> tuple[npt.NDArray[Any], Any]:
+        """Actions for one observation [S] or a batch [B, S], within the environment's own bounds; and `state` again.
+
+        With `deterministic=False` a Gaussian policy's actions are drawn. A deterministic policy acts the same
+        either way: the noise that it explores with belongs to `learn`.
+        """
+        obs, alone = self._check_observation(observation)
+        with self._still() as now:
+            if deterministic or getattr(self.spec, "gaussian", None) is None:
+                actions = self._program.exploit(now.leaves, obs)
+            else:
+                self._predictions += 1
+                actions = self._questions.draw_actions(self._state(now), obs, self._predictions)
+        return self._spaces.scale(actions[0] if alone else actions), state
+
+    # What the critics believe
+
+    def q_posterior(self, observation: npt.ArrayLike, action: npt.ArrayLike) -> tuple[Any, Any]:
+        """Mean and standard deviation of Q over the critics' masks, for one observation and action or a batch.
+
+        One forward pass: with masks on the last hidden layer both have a closed form. The mean is the complete
+        network's Q. With several critics or members, masked or not, it is their mean, and the standard deviation
+        is within and between them; a single critic without masks has none, 0. Where masks on several layers, or
+        before a normalisation, have no closed form, both are estimated from drawn sub-networks, and a warning says so.
+
+        :param observation: [S] or [B, S]
+        :param action: [A] or [B, A], within the environment's own bounds, as `predict` returns them. Of a single
+            observation or action and a batch of the other, the one is taken with each of the many.
+        """
+        obs, actions, alone = self._check_pairs(observation, action)
+        self._warn_of_samples()
+        with self._still() as now:
+            mean, variance = self._questions.moments(self._state(now), obs, actions)
+        std = np.sqrt(variance)
+        return (mean[0], std[0]) if alone else (mean, std)
+
+    def q_covariance(self, observation: npt.ArrayLike, action: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """The covariance of Q between any two of these inputs, under the same mask: [B, B], or [1, 1] for one."""
+        obs, actions, _ = self._check_pairs(observation, action)
+        self._warn_of_samples()
+        with self._still() as now:
+            return self._questions.covariance(self._state(now), obs, actions)
+
+    def q_samples(self, observation: npt.ArrayLike, action: npt.ArrayLike, n: int = 100) -> npt.NDArray[np.float32]:
+        """Q of `n` sub-networks, drawn: [n] for one input, [n, B] for a batch, of which all have the same masks."""
+        obs, actions, alone = self._check_pairs(observation, action)
+        if whole("n", n, least=1) > 10**6:
+            raise UsageError(f"n must be in [1, 1000000], not {n}")
+        with self._still() as now:
+            self._draws += 1
+            q = self._questions.subnetworks(self._state(now), obs, actions, int(n), self._draws)
+        return q[:, 0] if alone else q
+
+    def _warn_of_samples(self) -> None:
+        if not self._questions.beliefs.closed_form:
+            warnings.warn(
+                f"masks as those of this {self.algorithm} have no closed form: mean and spread of Q are estimated "
+                f"from {SAMPLES} sub-networks",
+                stacklevel=3,
+            )
+
+    def _check_pairs(
+        self, observation: npt.ArrayLike, action: npt.ArrayLike
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], bool]:
+        """[B, S], [B, A] in [-1, 1], and whether both were single ones."""
+        obs, obs_alone = self._check_observation(observation)
+        actions, action_alone = self._check_action(action)
+        rows = len(actions) if obs_alone else len(obs)
+        if not action_alone and len(actions) != rows:
+            raise UsageError(f"{many(len(obs), 'observation')} and {many(len(actions), 'action')} do not make pairs")
+        obs, actions = (np.broadcast_to(each, (rows, each.shape[1])) for each in (obs, actions))
+        return obs, actions, obs_alone and action_alone
+
+    def _check_action(self, action: npt.ArrayLike) -> tuple[npt.NDArray[np.float32], bool]:
+        """[B, A] in [-1, 1], and whether it was a single one."""
+        spaces = self._need_spaces()
+        actions, alone = _check_rows(action, "action", spaces.action_shape)
+        low, high = spaces.low.astype(float), spaces.high.astype(float)
+        outside = (actions < low - 1e-4 * (high - low)) | (actions > high + 1e-4 * (high - low))
+        if outside.any():
+            row, index = (int(i) for i in np.argwhere(outside)[0])
+            raise UsageError(
+                f"the action holds {actions[row, index]} at index {index if alone else (row, index)}, "
+                f"which is not in [{low[index]:g}, {high[index]:g}]"
+            )
+        return spaces.unscale(actions.reshape(-1, *spaces.action_shape)), alone
+
+    def _check_observation(self, observation: npt.ArrayLike) -> tuple[npt.NDArray[np.float32], bool]:
+        """[B, S], and whether it was a single one."""
+        return _check_rows(observation, "observation", (self._need_spaces().sizes.obs,))
+
+    @property
+    def observation_space(self) -> gymnasium.spaces.Box:
+        return self._need_spaces().observation_space
+
+    @property
+    def action_space(self) -> gymnasium.spaces.Box:
+        return self._need_spaces().action_space
+
+    @property
+    def n_envs(self) -> int:
+        self._need_spaces()
+        return self._config.envs
+
+    def get_env(self) -> Any:
+        """The environments that it learns in, with the interface of Stable-Baselines3's VecEnv.
+
+        To reset or step them ends the episodes under way: `learn` goes on with new ones.
+        """
+        if not isinstance(self.env, VecEnv) and not self._learning.locked():
+            self._lend_envs()  # what is done to the user's own VecEnv cannot be seen
+        return known_to_stable_baselines(self.env)
+
+    def _lend_envs(self) -> None:
+        """Somebody is to use the environments."""
+        self._refuse_while_learning_elsewhere("its environments are in use; make others to evaluate in")
+        if isinstance(self._standing, Loop):
+            self._standing.left = True
+
+    def set_env(self, env: Any, force_reset: bool = True) -> None:  # noqa: ARG002
+        """Go on in another environment with the same spaces; the replay memory stays."""
+        before = self._need_spaces()
+        with self._alone():
+            envs = gather(env, 1, self.seed)
+            Identity(self._config, before).require_fit(envs.spaces)
+            then = self._stand()
+            state = self._program.unflatten(then.leaves)
+            self._enter(envs, env)
+            now = self._need_loop()
+            now.restart(state, then.step, then.next_episode)
+            if then.replay is not None:
+                now.replay.restore_from(then.replay)
+
+    def get_vec_normalize_env(self) -> Any:
+        """Stable-Baselines3's VecNormalize around the environment, if there is one."""
+        env = self.env
+        while env is not None and type(env).__name__ != "VecNormalize":
+            env = getattr(env, "venv", None)
+        return env
+
+    def _state(self, now: Loop | Loaded) -> Any:
+        return self._program.unflatten(now.leaves)
+
+    def _need_loop(self) -> Loop:
+        if not isinstance(self._standing, Loop):
+            raise UsageError("this model has no environment to learn in: model.set_env(env), or load(..., env=env)")
+        return self._standing
+
+    def _stand(self) -> Loop | Loaded:
+        self._need_spaces()
+        assert self._standing is not None
+        return self._standing
+
+    def _need_spaces(self) -> Spaces:
+        if not hasattr(self, "_spaces"):
+            raise UsageError("this model has no environment yet: give it one, env='HopperBulletEnv-v0'")
+        return self._spaces
+
+
+def _check_rows(given: npt.ArrayLike, what: str, shape: tuple[int, ...]) -> tuple[npt.NDArray[np.float32], bool]:
+    """Finite numbers, a row for each that has this shape, and whether it was a single one."""
+    try:
+        rows = np.asarray(given, np.float32)
+    except (TypeError, ValueError):
+        raise UsageError(f"an {what} is {math.prod(shape)} numbers, not a {type(given).__name__}") from None
+    alone = rows.ndim == len(shape)
+    if rows.shape[not alone :] != shape:
+        several = f"({', '.join(map(str, ('n', *shape)))})" if shape else "(n,)"
+        raise UsageError(f"an {what} has shape {shape}, or {several} for several, not {rows.shape}")
+    if not np.isfinite(rows).all():
+        place = tuple(int(i) for i in np.argwhere(~np.isfinite(rows))[0])
+        where = f" at index {place if len(place) > 1 else place[0]}" if place else ""
+        raise UsageError(f"the {what} holds {rows[place]}{where}")
+    return rows.reshape(-1, math.prod(shape)), alone

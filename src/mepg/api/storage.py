@@ -1,0 +1,116 @@
+"""A model's files: what it has learned, its replay memory, and copies of it."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from typing import Any, Self
+
+from mepg.api.acting import Acting, Loaded
+from mepg.api.files import Location, SavedModel, read_model, read_rows, write, write_rows
+from mepg.api.parameters import flat, nested, replaced
+from mepg.errors import UsageError
+from mepg.run.checkpoint import flatten, unflatten
+from mepg.run.identity import Identity
+from mepg.run.loop import Loop
+from mepg.run.replay import Replay
+from mepg.run.vector import gather
+
+
+class Storage(Acting):
+    """Saved, loaded and copied."""
+
+    @property
+    def replay_buffer(self) -> Replay | None:
+        return None if self._standing is None else self._standing.replay
+
+    def get_parameters(self) -> dict[str, Any]:
+        """All arrays of the agent's state, by name: {"actor": {"params": {"0": {"w": ...}}}}; copies."""
+        with self._still() as now:
+            return nested(_by_name(self._program.unflatten(now.leaves)))
+
+    def set_parameters(
+        self,
+        load_path_or_dict: Location | dict[str, Any],
+        exact_match: bool = True,
+        device: str = "auto",  # noqa: ARG002
+    ) -> None:
+        """Put other numbers into the agent's state: what `get_parameters` gave, or a file that `save` wrote.
+
+        :param exact_match: all of them, or it is refused; False: only those that are given
+        """
+        if isinstance(load_path_or_dict, dict):
+            given = flat(load_path_or_dict)
+        else:
+            arrays = read_model(load_path_or_dict).arrays
+            given = {name.removeprefix("agent."): array for name, array in arrays.items()}
+        with self._still() as now:
+            state = self._program.unflatten(now.leaves)
+            arrays = replaced(_by_name(state), given, all_of_them=exact_match)
+            named = {f"agent.{name}": array for name, array in arrays.items()}
+            now.leaves[:] = self._program.flatten(unflatten(named, state, "agent"))
+
+    def save(self, path: Location, exclude: Any = None, include: Any = None) -> None:  # noqa: ARG002
+        """Write the model to a file, or into an open one: networks, optimisers, normaliser, spec and counters.
+
+        The replay memory is not among them: `save_replay_buffer`.
+        """
+        if include:
+            raise UsageError(f"include={include!r}: a model's file holds all but the replay memory: save_replay_buffer")
+        spaces = self._need_spaces()
+        with self._still() as now:
+            if isinstance(now, Loop):
+                now.settle()  # networks that are no longer finite are not worth a file
+            arrays = flatten(self._program.unflatten(now.leaves), "agent")
+            saved = SavedModel(Identity(self._config, spaces), now.step, now.next_episode, arrays)
+            content = saved.to_bytes()
+        write(path, ".zip", content)
+
+    def save_replay_buffer(self, path: Location) -> None:
+        """Write the replay memory to a file of its own."""
+        with self._still() as now:
+            if now.replay is None:
+                raise UsageError("this model has no replay memory: it was loaded, and has not learned since")
+            rows = now.replay.read(now.replay.oldest, now.replay.count)
+        write_rows(path, rows)
+
+    def load_replay_buffer(self, path: Location, truncate_last_traj: bool = True) -> None:  # noqa: ARG002
+        """Read what `save_replay_buffer` wrote."""
+        replay = self._need_loop().replay
+        rows = read_rows(path, replay.width)
+        with self._still():
+            replay.restore(0, rows)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A model of its own, with all that this one has learned.
+
+        In environments that were given by their id it goes on just as this one would. Those that were given as
+        objects stay with this one, because many a simulator breaks when it is copied: `set_env` gives it others.
+        """
+        self._refuse_while_learning_elsewhere("save it, or copy it in a callback")
+        ours = {"_learning": threading.Lock(), "_learner": None, "_logger": None, "_standing": None, "env": None}
+        shared = {name: vars(self)[name] for name in ("_program", "_config") if name in vars(self)}
+        twin = object.__new__(type(self))
+        memo[id(self)] = twin
+        vars(twin).update(ours | shared)
+        vars(twin).update({k: copy.deepcopy(v, memo) for k, v in vars(self).items() if k not in ours | shared})
+        now = self._standing
+        if isinstance(now, Loop) and self._env_id is not None:
+            snapshot = now.snapshot()
+            twin._enter(gather(self._env_id, now.envs.count, self.seed), self._env_id)
+            loop = twin._need_loop()
+            loop.replay.restore_from(now.replay)
+            loop.restore(snapshot)
+            loop.left = now.left
+        elif now is not None:
+            replay = None
+            if now.replay is not None:
+                replay = Replay(now.replay.capacity, now.replay.sizes)
+                replay.restore_from(now.replay)
+            leaves = self._program.flatten(now.leaves)
+            twin._standing = Loaded(leaves, now.step, now.next_episode, replay, threading.RLock())
+        return twin
+
+
+def _by_name(state: Any) -> dict[str, Any]:
+    return {name.removeprefix("agent."): array for name, array in flatten(state, "agent").items()}
