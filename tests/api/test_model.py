@@ -52,7 +52,9 @@ def test_every_class_learns_predicts_and_comes_back(name, tmp_path):
     again = kind.load(tmp_path / "model")
     np.testing.assert_array_equal(again.predict(OBS, deterministic=True)[0], action)
     assert kind.__doc__
-    assert kind.algorithm in json.loads(zipfile.ZipFile(tmp_path / "model.zip").read("model.json"))["config"]["algorithm"]
+    assert (
+        kind.algorithm in json.loads(zipfile.ZipFile(tmp_path / "model.zip").read("model.json"))["config"]["algorithm"]
+    )
 
 
 def test_predictions_are_within_the_environments_own_bounds(trained):

@@ -138,7 +138,7 @@ def test_every_algorithm_can_be_looked_into(name):
             draws = jax.vmap(lambda key: one.beliefs.subnetwork(state, batch.obs, batch.action, key))(
                 jax.random.split(jax.random.key(1), 50)
             )
-            action, bonus = one.beliefs.follow(state, batch.obs, jax.random.key(2), jax.random.key(3))
+            action, bonus = one.beliefs.play(state, batch.obs, jax.random.key(2), jax.random.key(3))
             return mean(belief), variance(belief), covariance(belief), draws, action, bonus
 
         q, v, cov, draws, action, bonus = look(state)

@@ -257,31 +257,13 @@ def build(spec: Ace, sizes: Sizes) -> Agent:
         next_q = tree.values(target, z_next, tree.propose(target, z_next)).max(axis=0)
         y = batch.reward + spec.discount * batch.alive * next_q
 
-        gradient, metrics = jax.grad(value_loss, has_aux=True)(networks.params, batch, y)
+        gradient, metrics = jax.grad(partial(value_loss, spec, tree), has_aux=True)(networks.params, batch, y)
         networks = agent.descend(networks, gradient, spec.lr)
         # The same Adam again: what has no gradient now, the critic and the model, still moves with its momentum.
-        loss, gradient = jax.value_and_grad(actors_loss)(networks.params, batch.obs)
+        loss, gradient = jax.value_and_grad(partial(actors_loss, spec, tree))(networks.params, batch.obs)
         networks = agent.descend(networks, gradient, spec.lr)
-        networks = networks._replace(target=agent.follow(networks, spec.target_rate))
+        networks = networks._replace(target=agent.moved_target(networks, spec.target_rate))
         return AceState(state.updates + 1, networks), agent.as_metrics(metrics | {"actor_loss": loss})
-
-    def value_loss(net: Networks, batch: Batch, y: Array) -> tuple[Array, dict[str, Array]]:
-        """E[ 1/2 (Q_d(s, a) - y)^2 + 1/2 (r(s, a) - r)^2 ]; the transition model learns only through Q_d."""
-        z = tree.encode(net, batch.obs)
-        q = tree.value(net, z, batch.action)
-        reward, _ = tree.imagine(net, z, batch.action)
-        critic_loss = 0.5 * jnp.square(q - y).mean()
-        reward_loss = 0.5 * jnp.square(reward - batch.reward).mean()
-        metrics = {"critic_loss": critic_loss, "reward_loss": reward_loss, "q": q.mean()}
-        return spec.value_scale * (critic_loss + reward_loss), metrics
-
-    def actors_loss(net: Networks, obs: Array) -> Array:
-        """-E[ Q_d(s, pi_i(s)) ], added up over the actors; it moves them and the encoder that they see through."""
-        z, fixed = tree.encode(net, obs), jax.lax.stop_gradient(net)
-        values = tree.values(fixed, jax.lax.stop_gradient(z), tree.propose(net, z))  # [K, B]
-        if spec.learners == "chosen":
-            values *= is_best(values)
-        return -values.mean(axis=1).sum()
 
     def posterior(state: AceState, obs: Array, action: Array) -> Posterior:
         """The tree's value. One critic and no masks: nothing about it varies."""
@@ -292,9 +274,29 @@ def build(spec: Ace, sizes: Sizes) -> Agent:
     beliefs = Beliefs(
         posterior,
         subnetwork=lambda state, obs, action, _: posterior(state, obs, action).q[0],
-        follow=lambda state, obs, *_: (exploit(state, obs), jnp.zeros(len(obs))),
+        play=lambda state, obs, *_: (exploit(state, obs), jnp.zeros(len(obs))),
     )
     return Agent(init, explore, exploit, update, begin, beliefs)
+
+
+def value_loss(spec: Ace, tree: Tree, net: Networks, batch: Batch, y: Array) -> tuple[Array, dict[str, Array]]:
+    """E[ 1/2 (Q_d(s, a) - y)^2 + 1/2 (r(s, a) - r)^2 ]; the transition model learns only through Q_d."""
+    z = tree.encode(net, batch.obs)
+    q = tree.value(net, z, batch.action)
+    reward, _ = tree.imagine(net, z, batch.action)
+    critic_loss = 0.5 * jnp.square(q - y).mean()
+    reward_loss = 0.5 * jnp.square(reward - batch.reward).mean()
+    metrics = {"critic_loss": critic_loss, "reward_loss": reward_loss, "q": q.mean()}
+    return spec.value_scale * (critic_loss + reward_loss), metrics
+
+
+def actors_loss(spec: Ace, tree: Tree, net: Networks, obs: Array) -> Array:
+    """-E[ Q_d(s, pi_i(s)) ], added up over the actors; it moves them and the encoder that they see through."""
+    z, fixed = tree.encode(net, obs), jax.lax.stop_gradient(net)
+    values = tree.values(fixed, jax.lax.stop_gradient(z), tree.propose(net, z))  # [K, B]
+    if spec.learners == "chosen":
+        values *= is_best(values)
+    return -values.mean(axis=1).sum()
 
 
 def count_parameters(spec: Ace, sizes: Sizes) -> agent.Count:

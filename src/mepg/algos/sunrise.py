@@ -12,12 +12,12 @@ import jax.numpy as jnp
 from mepg.algos import Algorithm
 from mepg.algos.sac import SAC
 from mepg.core import agent
-from mepg.core.chance import same_kind
 from mepg.core.critics import Critics, make_critics
 from mepg.core.nets import Mlp
 from mepg.core.policies import Policy, follow_best, make_policy
 from mepg.core.posterior import beliefs
 from mepg.core.spec import Spec, require
+from mepg.core.threefry import same_kind
 from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metrics, Sizes, Trainable, Weights
 
 
@@ -103,11 +103,11 @@ def build(spec: Sunrise, sizes: Sizes) -> Agent:
         metrics = jax.tree.map(partial(jnp.mean, axis=0), metrics)
         return state._replace(members=members), metrics | agent.as_metrics({"backup_weight": trust.mean()})
 
-    def follow(state: SunriseState, obs: Array, k_episode: Key, k_step: Key) -> tuple[Array, Array]:
+    def play(state: SunriseState, obs: Array, k_episode: Key, k_step: Key) -> tuple[Array, Array]:
         """One member for an episode: each member's critics judge its own policy."""
         assert member.beliefs is not None
         chosen = jax.random.randint(k_episode, (), 0, spec.members)
-        return member.beliefs.follow(one_of(state.members, chosen), obs, k_episode, k_step)
+        return member.beliefs.play(one_of(state.members, chosen), obs, k_episode, k_step)
 
     return Agent(
         init,
@@ -115,7 +115,7 @@ def build(spec: Sunrise, sizes: Sizes) -> Agent:
         exploit,
         update,
         begin,
-        beliefs(critics, lambda state: all_critics(state.members.critic.params), follow, spec),
+        beliefs(critics, lambda state: all_critics(state.members.critic.params), play, spec),
     )
 
 

@@ -50,128 +50,147 @@ def one_actor(spec: Spec, sizes: Sizes, critics: Critics) -> Actors:
     )
 
 
+class Parts(NamedTuple):
+    """What an agent is put together from: the functions below are the same for all that have these."""
+
+    spec: Spec
+    sizes: Sizes
+    critics: Critics
+    actors: Actors
+
+
 def build(spec: Spec, sizes: Sizes, make_actors: Callable[[Any, Sizes, Critics], Actors] = one_actor) -> Agent:
     """The agent that `spec` describes, for observations and actions of these sizes."""
     critics = make_critics(spec, sizes)
-    actors = make_actors(spec, sizes, critics)
-
-    def init(key: Key) -> AgentState:
-        k_actor, k_critic = jax.random.split(key)
-        phi = actors.init(k_actor)
-        theta = critics.init(k_critic)
-        return AgentState(
-            updates=jnp.int32(0),
-            actor=start(phi, spec.actor_lr, with_target=spec.gaussian is None),
-            critic=start(theta, spec.critic_lr, with_target=True),
-            temperature=_start_temperature(spec),
-        )
-
-    def explore(state: AgentState, memory: Any, obs: Array, key: Key) -> tuple[Array, Any]:
-        k_sample, k_noise = jax.random.split(key)
-
-        def propose(obs: Array) -> Array:
-            action, _ = actors.sample(state.actor.params, state.critic.params, obs, k_sample)
-            return policies.jitter(spec.exploration, action, k_noise)
-
-        if spec.search is None:
-            return propose(obs), memory
-        return search(propose, critics, state.critic.params, memory, obs, spec), memory
-
-    def exploit(state: AgentState, obs: Array) -> Array:
-        return actors.mode(state.actor.params, state.critic.params, obs)
-
-    def update(
-        state: AgentState,
-        batch: Batch,
-        key: Key,
-        weights: Weights = Weights(),  # noqa: B008
-    ) -> tuple[AgentState, Metrics]:
-        k_critic, k_policy, k_mask = jax.random.split(key, 3)
-        updates = state.updates + 1  # D6: what is due at every d-th update is due at multiples of d
-        critic, metrics = evaluate_policy(state, batch, k_critic, weights.critic)
-        state = state._replace(updates=updates, critic=critic)
-
-        def improve() -> tuple[Trainable, Trainable | None, Metrics]:
-            return improve_policy(state, batch, k_policy, k_mask, weights.policy)
-
-        def leave() -> tuple[Trainable, Trainable | None, Metrics]:
-            unknown = jax.tree.map(lambda number: jnp.zeros(number.shape), jax.eval_shape(improve)[2])
-            return state.actor, state.temperature, unknown
-
-        actor, temperature, policy_metrics = _every(spec.actor_every, updates, improve, leave)
-        if spec.temperature is not None and spec.temperature.every is not None:
-            temperature = _every(
-                spec.temperature.every,
-                updates,
-                lambda: adjust_temperature(state, batch, k_policy, weights.policy),
-                lambda: state.temperature,
-            )
-        theta_target, phi_target = _every(
-            spec.target_every,
-            updates,
-            lambda: (follow(critic, spec.target_rate), follow(actor, spec.target_rate)),
-            lambda: (critic.target, actor.target),
-        )
-        state = AgentState(
-            updates, actor._replace(target=phi_target), critic._replace(target=theta_target), temperature
-        )
-        return state, metrics | policy_metrics
-
-    def evaluate_policy(state: AgentState, batch: Batch, key: Key, weight: Array | float) -> tuple[Trainable, Metrics]:
-        theta, theta_target, _ = state.critic
-        phi_next = state.actor.params if state.actor.target is None else state.actor.target
-        gradient, metrics = critic_gradient(
-            critics,
-            theta,
-            theta_target,
-            partial(actors.sample, phi_next, theta_target),
-            _alpha(spec, state),
-            batch,
-            key,
-            spec,
-            weight,
-        )
-        return descend(state.critic, gradient, spec.critic_lr), as_metrics(metrics)
-
-    def improve_policy(
-        state: AgentState, batch: Batch, key: Key, k_mask: Key, weight: Array | float
-    ) -> tuple[Trainable, Trainable | None, Metrics]:
-        alpha = _alpha(spec, state)
-        masked = spec.dropout is not None and spec.dropout.improve_on == "masked"
-        mask, _ = draw_masks(spec, len(batch.reward), k_mask) if masked else (None, None)
-        (loss, log_prob), gradient = jax.value_and_grad(actors.loss, has_aux=True)(
-            state.actor.params, state.critic.params, mask, alpha, batch.obs, key, weight
-        )
-        metrics = {"actor_loss": loss}
-        if spec.gaussian is not None:
-            metrics["entropy"] = -log_prob.mean()
-        if spec.temperature is not None:
-            metrics["ent_coef"] = jnp.float32(alpha)
-        temperature = state.temperature
-        if spec.temperature is not None and spec.temperature.every is None:
-            temperature = _adjust(spec, sizes, temperature, log_prob, weight)
-        if spec.temperature is not None and spec.temperature.lr is not None:
-            target = _target_entropy(spec, sizes)
-            metrics["ent_coef_loss"] = temperature_loss(jnp.float32(alpha), log_prob, target, weight)
-        return descend(state.actor, gradient, spec.actor_lr), temperature, as_metrics(metrics)
-
-    def adjust_temperature(state: AgentState, batch: Batch, key: Key, weight: Array | float) -> Trainable | None:
-        _, log_prob = actors.sample(state.actor.params, state.critic.params, batch.obs, key)
-        return _adjust(spec, sizes, state.temperature, log_prob, weight)
-
-    def follow_policy(state: AgentState, obs: Array, _: Key, key: Key) -> tuple[Array, Array]:
-        """a ~ pi(s), the policy that the critics judge, and what Eq. (7) pays for its entropy: -alpha log pi(a | s)."""
-        action, log_prob = actors.sample(state.actor.params, state.critic.params, obs, key)
-        return action, -_alpha(spec, state) * log_prob
-
+    parts = Parts(spec, sizes, critics, make_actors(spec, sizes, critics))
     return Agent(
-        init,
-        explore,
-        exploit,
-        update,
-        partial(begin_search, spec),
-        beliefs(critics, lambda state: state.critic.params, follow_policy, spec),
+        init=partial(init, parts),
+        explore=partial(explore, parts),
+        exploit=partial(exploit, parts),
+        update=partial(update, parts),
+        begin=partial(begin_search, spec),
+        beliefs=beliefs(critics, lambda state: state.critic.params, partial(play, parts), spec),
     )
+
+
+def init(parts: Parts, key: Key) -> AgentState:
+    """theta, phi and alpha, with their targets where they have any."""
+    spec, (k_actor, k_critic) = parts.spec, jax.random.split(key)
+    phi = parts.actors.init(k_actor)
+    theta = parts.critics.init(k_critic)
+    return AgentState(
+        updates=jnp.int32(0),
+        actor=start(phi, spec.actor_lr, with_target=spec.gaussian is None),
+        critic=start(theta, spec.critic_lr, with_target=True),
+        temperature=_start_temperature(spec),
+    )
+
+
+def explore(parts: Parts, state: AgentState, memory: Any, obs: Array, key: Key) -> tuple[Array, Any]:
+    """a ~ pi(s), and noise; or with a search the most promising of several such proposals."""
+    spec, (k_sample, k_noise) = parts.spec, jax.random.split(key)
+
+    def propose(obs: Array) -> Array:
+        action, _ = parts.actors.sample(state.actor.params, state.critic.params, obs, k_sample)
+        return policies.jitter(spec.exploration, action, k_noise)
+
+    if spec.search is None:
+        return propose(obs), memory
+    return search(propose, parts.critics, state.critic.params, memory, obs, spec), memory
+
+
+def exploit(parts: Parts, state: AgentState, obs: Array) -> Array:
+    """The policy's best guess at a."""
+    return parts.actors.mode(state.actor.params, state.critic.params, obs)
+
+
+def update(
+    parts: Parts,
+    state: AgentState,
+    batch: Batch,
+    key: Key,
+    weights: Weights = Weights(),  # noqa: B008
+) -> tuple[AgentState, Metrics]:
+    """One update of Algorithm 1: theta by Eq. (4), then what is due of phi, alpha and the targets."""
+    spec, (k_critic, k_policy, k_mask) = parts.spec, jax.random.split(key, 3)
+    updates = state.updates + 1  # D6: what is due at every d-th update is due at multiples of d
+    critic, metrics = evaluate_policy(parts, state, batch, k_critic, weights.critic)
+    state = state._replace(updates=updates, critic=critic)
+
+    def improve() -> tuple[Trainable, Trainable | None, Metrics]:
+        return improve_policy(parts, state, batch, k_policy, k_mask, weights.policy)
+
+    def leave() -> tuple[Trainable, Trainable | None, Metrics]:
+        unknown = jax.tree.map(lambda number: jnp.zeros(number.shape), jax.eval_shape(improve)[2])
+        return state.actor, state.temperature, unknown
+
+    actor, temperature, policy_metrics = _every(spec.actor_every, updates, improve, leave)
+    if spec.temperature is not None and spec.temperature.every is not None:
+        temperature = _every(
+            spec.temperature.every,
+            updates,
+            lambda: adjust_temperature(parts, state, batch, k_policy, weights.policy),
+            lambda: state.temperature,
+        )
+    theta_target, phi_target = _every(
+        spec.target_every,
+        updates,
+        lambda: (moved_target(critic, spec.target_rate), moved_target(actor, spec.target_rate)),
+        lambda: (critic.target, actor.target),
+    )
+    state = AgentState(updates, actor._replace(target=phi_target), critic._replace(target=theta_target), temperature)
+    return state, metrics | policy_metrics
+
+
+def evaluate_policy(
+    parts: Parts, state: AgentState, batch: Batch, key: Key, weight: Array | float
+) -> tuple[Trainable, Metrics]:
+    """theta moves down the gradient of Eq. (4)."""
+    spec, (theta, theta_target, _) = parts.spec, state.critic
+    phi_next = state.actor.params if state.actor.target is None else state.actor.target
+    pi = partial(parts.actors.sample, phi_next, theta_target)
+    gradient, metrics = critic_gradient(
+        parts.critics, theta, theta_target, pi, _alpha(spec, state), batch, key, spec, weight
+    )
+    return descend(state.critic, gradient, spec.critic_lr), as_metrics(metrics)
+
+
+def improve_policy(
+    parts: Parts, state: AgentState, batch: Batch, key: Key, k_mask: Key, weight: Array | float
+) -> tuple[Trainable, Trainable | None, Metrics]:
+    """phi moves down the gradient of Eq. (6), and alpha down that of Eq. (8) unless it has an interval of its own."""
+    spec, alpha = parts.spec, _alpha(parts.spec, state)
+    masked = spec.dropout is not None and spec.dropout.improve_on == "masked"
+    mask, _ = draw_masks(spec, len(batch.reward), k_mask) if masked else (None, None)
+    (loss, log_prob), gradient = jax.value_and_grad(parts.actors.loss, has_aux=True)(
+        state.actor.params, state.critic.params, mask, alpha, batch.obs, key, weight
+    )
+    metrics = {"actor_loss": loss}
+    if spec.gaussian is not None:
+        metrics["entropy"] = -log_prob.mean()
+    if spec.temperature is not None:
+        metrics["ent_coef"] = jnp.float32(alpha)
+    temperature = state.temperature
+    if spec.temperature is not None and spec.temperature.every is None:
+        temperature = _adjust(parts, temperature, log_prob, weight)
+    if spec.temperature is not None and spec.temperature.lr is not None:
+        target = _target_entropy(parts)
+        metrics["ent_coef_loss"] = temperature_loss(jnp.float32(alpha), log_prob, target, weight)
+    return descend(state.actor, gradient, spec.actor_lr), temperature, as_metrics(metrics)
+
+
+def adjust_temperature(
+    parts: Parts, state: AgentState, batch: Batch, key: Key, weight: Array | float
+) -> Trainable | None:
+    """alpha moves down the gradient of Eq. (8), at a ~ pi(s)."""
+    _, log_prob = parts.actors.sample(state.actor.params, state.critic.params, batch.obs, key)
+    return _adjust(parts, state.temperature, log_prob, weight)
+
+
+def play(parts: Parts, state: AgentState, obs: Array, _: Key, key: Key) -> tuple[Array, Array]:
+    """a ~ pi(s), the policy that the critics judge, and what Eq. (7) pays for its entropy: -alpha log pi(a | s)."""
+    action, log_prob = parts.actors.sample(state.actor.params, state.critic.params, obs, key)
+    return action, -_alpha(parts.spec, state) * log_prob
 
 
 class Count(NamedTuple):
@@ -225,25 +244,24 @@ def descend(what: Trainable, gradient: Params, lr: float) -> Trainable:
     return what._replace(params=optax.apply_updates(what.params, step), moments=moments)
 
 
-def _target_entropy(spec: Spec, sizes: Sizes) -> float:
-    assert spec.temperature is not None
-    given = spec.temperature.target_entropy
-    return -float(sizes.action) if given is None else given
+def _target_entropy(parts: Parts) -> float:
+    assert parts.spec.temperature is not None
+    given = parts.spec.temperature.target_entropy
+    return -float(parts.sizes.action) if given is None else given
 
 
-def _adjust(
-    spec: Spec, sizes: Sizes, temperature: Trainable | None, log_prob: Array, weight: Array | float
-) -> Trainable | None:
-    if temperature is None or spec.temperature is None or spec.temperature.lr is None:
+def _adjust(parts: Parts, temperature: Trainable | None, log_prob: Array, weight: Array | float) -> Trainable | None:
+    setting = parts.spec.temperature
+    if temperature is None or setting is None or setting.lr is None:
         return temperature
-    target = _target_entropy(spec, sizes)
+    target = _target_entropy(parts)
     gradient = jax.grad(lambda log_alpha: temperature_loss(jnp.exp(log_alpha), log_prob, target, weight))(
         temperature.params
     )
-    return descend(temperature, gradient, spec.temperature.lr)
+    return descend(temperature, gradient, setting.lr)
 
 
-def follow(what: Trainable, rate: float) -> Params | None:
+def moved_target(what: Trainable, rate: float) -> Params | None:
     """theta' <- eta theta + (1 - eta) theta'."""
     return None if what.target is None else optax.incremental_update(what.params, what.target, rate)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from mepg.core import chance
+from mepg.core import threefry
 from mepg.core.nets import Mask
 from mepg.core.spec import Dropout, Spec
 from mepg.core.types import Key
@@ -51,7 +51,7 @@ def draw_rows(spec: Spec, critics: int, rows: int, key: Key) -> Mask:
     keys = jax.random.split(key, len(masked))
 
     def layer(k: Key, units: int) -> jax.Array:
-        numbers = chance.numbers16(k, (critics, rows, units))
+        numbers = threefry.numbers16(k, (critics, rows, units))
         # Scaled by the keep-rate that was really drawn, so that the mask's mean is exactly 1.
         return jnp.where(numbers < keep, jnp.float32(_LEVELS / keep), 0.0)  # [N, rows, H]
 

@@ -46,7 +46,7 @@ def _normalised_beliefs(inner: Beliefs) -> Beliefs:
     return Beliefs(
         lambda state, obs, action: inner.posterior(state.agent, normalise(state, obs), action),
         lambda state, obs, action, key: inner.subnetwork(state.agent, normalise(state, obs), action, key),
-        lambda state, obs, *keys: inner.follow(state.agent, normalise(state, obs), *keys),
+        lambda state, obs, *keys: inner.play(state.agent, normalise(state, obs), *keys),
         inner.closed_form,
     )
 

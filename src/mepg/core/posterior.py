@@ -85,7 +85,7 @@ def covariance(belief: Posterior) -> Array:
 def beliefs(
     critics: Critics,
     theta: Callable[[Any], Mlp],
-    follow: Callable[[Any, Array, Key, Key], tuple[Array, Array]],
+    play: Callable[[Any, Array, Key, Key], tuple[Array, Array]],
     spec: Spec,
 ) -> Beliefs:
     """Those of an agent that keeps its critics at `theta(state)`, on axis 0."""
@@ -97,7 +97,7 @@ def beliefs(
     return Beliefs(
         posterior=lambda state, obs, action: posterior(critics, theta(state), obs, action, spec),
         subnetwork=subnetwork,
-        follow=follow,
+        play=play,
         closed_form=spec.dropout is None or spec.dropout.linear,
     )
 

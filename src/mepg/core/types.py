@@ -84,7 +84,7 @@ class Beliefs(NamedTuple):
 
     posterior: Callable[[Any, Array, Array], Posterior]  # state, s, a -> Q
     subnetwork: Callable[[Any, Array, Array, Key], Array]  # state, s, a -> Q of one that is drawn, [B]
-    follow: Callable[[Any, Array, Key, Key], tuple[Array, Array]]  # state, s, episode's and step's key -> a, bonus [B]
+    play: Callable[[Any, Array, Key, Key], tuple[Array, Array]]  # state, s, episode's and step's key -> a, bonus [B]
     closed_form: bool = True  # False: the posterior is estimated from sub-networks that were drawn
 
 

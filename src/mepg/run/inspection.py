@@ -127,11 +127,11 @@ class Player:
         self._questions = Questions(self.policy.config.build(env.sizes), self.policy.config.seed)
         beliefs = self._questions.beliefs
 
-        def follow(state: Any, obs: Array, key: Key, episode: Array, step: Array) -> tuple[Array, Array]:
+        def play(state: Any, obs: Array, key: Key, episode: Array, step: Array) -> tuple[Array, Array]:
             k_episode, k_steps = jax.random.split(jax.random.fold_in(key, episode))
-            return beliefs.follow(state, obs, k_episode, jax.random.fold_in(k_steps, step))
+            return beliefs.play(state, obs, k_episode, jax.random.fold_in(k_steps, step))
 
-        self._follow = ours(jax.jit(follow))
+        self._play = ours(jax.jit(play))
 
     def play(self, seed: int, number: int) -> tuple[Trace, int]:
         """One episode, and how many of its steps had to be left out."""
@@ -150,7 +150,7 @@ class Player:
         key = jax_key(seed, "belief")
         obs, rows, ended = self.env.reset(episode_seed(seed, "eval", number)), [], False
         for t in range(most):
-            (action,), (bonus,) = map(np.asarray, self._follow(self.policy.state, obs[None], key, number, t))
+            (action,), (bonus,) = map(np.asarray, self._play(self.policy.state, obs[None], key, number, t))
             outcome = self.env.step(action)
             rows.append((obs, action, outcome.reward, bonus))
             obs, ended = outcome.obs, not outcome.alive

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mepg.core.arithmetic import ours
-from mepg.core.chance import new_key
+from mepg.core.threefry import new_key
 
 Stream = Literal["init", "act", "update", "warmup", "replay", "train", "eval", "episode", "predict", "belief"]
 

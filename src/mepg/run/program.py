@@ -21,7 +21,7 @@ from mepg.run.replay import Numbers, Rows, row_width, unpack
 Leaves = list[Array]  # a state's arrays
 
 
-class Choice(NamedTuple):
+class NextActions(NamedTuple):
     """The next action in each environment, and what the agent remembers of the episodes after it."""
 
     actions: Rows  # [E, A]
@@ -87,10 +87,10 @@ class Program:
         return jax.tree_util.keystr(path, simple=True, separator=".")
 
     @ours
-    def explore(self, leaves: Leaves, memory: Any, obs: Rows, step: int) -> Choice:
+    def explore(self, leaves: Leaves, memory: Any, obs: Rows, step: int) -> NextActions:
         """The actions to take in this step."""
         actions, memory = self._explore(leaves, memory, obs, step, self._keys["act"])
-        return Choice(np.asarray(actions), memory)
+        return NextActions(np.asarray(actions), memory)
 
     @ours
     def exploit(self, leaves: Leaves, obs: Rows) -> Rows:
@@ -100,7 +100,7 @@ class Program:
     @ours
     def learn(
         self, leaves: Leaves, rows: Rows, numbers: Numbers, memory: Any, obs: Rows, step: int
-    ) -> tuple[Leaves, Array, Choice]:
+    ) -> tuple[Leaves, Array, NextActions]:
         """All updates of this step, and the actions to take in the next.
 
         Also gives the updates' metrics: [updates, 2, metrics], values and weights. `leaves` is given
@@ -108,7 +108,7 @@ class Program:
         """
         keys = self._keys["update"], self._keys["act"]
         leaves, metrics, actions, memory = self._learn(leaves, rows, numbers, memory, obs, step, *keys)
-        return leaves, metrics, Choice(np.asarray(actions), memory)
+        return leaves, metrics, NextActions(np.asarray(actions), memory)
 
     def _update_and_choose(
         self,

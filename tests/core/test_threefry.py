@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mepg.core.chance import new_key, numbers16, same_kind
+from mepg.core.threefry import new_key, numbers16, same_kind
 
 USES = {
     "key": jax.random.key_data,
