@@ -131,9 +131,10 @@ def at_once(monkeypatch):
 
 
 def question(**changes):
-    rest = {"seeds": 2, "steps": 800, "eval_every": 100, "eval_episodes": 1, "settings": ("warmup=10",)}
-    space = parse_space(ME_SAC, ["dropout.p=0.01:0.5"])
-    return Question(**{"algorithm": "me-sac", "env": "Pendulum-v1", "space": space, **rest, **changes})
+    asked = {"settings": ("warmup=10",), "space": parse_space(ME_SAC, ["dropout.p=0.01:0.5"]), "seeds": 2, **changes}
+    run = {"algorithm": "me-sac", "env": "Pendulum-v1", "steps": 800, "eval_every": 100, "eval_episodes": 1}
+    run |= {name: asked.pop(name) for name in changes if name in run}
+    return Question(run=Config.make(settings=asked["settings"], **run), **asked)
 
 
 def tune(folder, engine, trials, **changes):

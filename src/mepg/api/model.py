@@ -17,27 +17,27 @@ import numpy as np
 import numpy.typing as npt
 
 from mepg import algos
-from mepg.api.arguments import instead_of, spec_from, whole
+from mepg.api.arguments import instead_of, run_settings, spec_from, takes_run_settings, whole
 from mepg.api.callbacks import Callbacks
 from mepg.api.files import FORMAT, Location, name_of, read_model, read_rows, to_archive, write, write_rows
 from mepg.api.logger import Logger
 from mepg.api.parameters import flat, nested, replaced
-from mepg.api.progress import bar, interrupt_between_steps
+from mepg.api.progress import bar
 from mepg.api.vecenv import VecEnv, infos_of, known_to_stable_baselines
 from mepg.core.posterior import SAMPLES
 from mepg.core.settings import from_json, to_json
 from mepg.errors import UsageError
 from mepg.run.checkpoint import flatten, unflatten
-from mepg.run.config import Config
+from mepg.run.config import MAX_SEED, Config
 from mepg.run.envs import Spaces
 from mepg.run.files import Damaged
 from mepg.run.folder import versions
-from mepg.run.keys import MAX_SEED
 from mepg.run.loop import Loop, Record
 from mepg.run.program import Leaves, Program
 from mepg.run.replay import Replay
 from mepg.run.threads import limit_threads
 from mepg.run.vector import Envs, FromStableBaselines, gather
+from mepg.signals import interrupt_between_steps
 from mepg.words import many
 
 WITHOUT_END = 10**9  # rounds of steps: whoever calls `learn` says how many
@@ -95,6 +95,7 @@ class Model:
     def __init_subclass__(cls) -> None:
         cls.default_spec = algos.find(cls.algorithm).spec
 
+    @takes_run_settings
     def __init__(
         self,
         policy: str = "MlpPolicy",
@@ -115,7 +116,6 @@ class Model:
         ent_coef: str | float | None = None,
         target_entropy: str | float | None = None,
         dropout_p: float | None = None,
-        normalize_obs: bool = False,
         n_envs: int = 1,
         spec: Any = None,
         tensorboard_log: str | Path | None = None,
@@ -123,7 +123,6 @@ class Model:
         verbose: int = 0,
         seed: int | None = None,
         device: str = "auto",
-        threads: int = 1,
         _init_setup_model: bool = True,
         **others: Any,
     ) -> None:
@@ -135,6 +134,7 @@ class Model:
             )
         if device not in ("auto", "cpu"):
             raise UsageError(f"device={device!r}: mepg computes on the CPU")
+        self._run_settings = run_settings(others)  # normalize_obs, threads, and whatever else run/config.py declares
         given = {
             "learning_rate": learning_rate,
             "buffer_size": buffer_size,
@@ -155,13 +155,12 @@ class Model:
             "policy_kwargs": policy_kwargs,
             **others,
         }
-        _prepare(threads)
+        _prepare(self._run_settings["threads"])
         self.verbose, self.tensorboard_log = verbose, tensorboard_log
         self.seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else whole("seed", seed, least=0)
         n_envs = whole("n_envs", n_envs, least=1)
         count = n_envs if isinstance(env, str) else _count(env)
         self.spec = spec_from(self.default_spec if spec is None else self._checked(spec), given, count)
-        self._normalize_obs = normalize_obs
         self._logger: Any = None
         self._learn_began_at = 0  # steps of earlier calls of `learn` that began anew
         self._predictions = 0
@@ -199,7 +198,7 @@ class Model:
             steps=endless,
             eval_every=endless,
             envs=envs,
-            normalize_obs=self._normalize_obs,
+            **self._run_settings,
         )
 
     # Learning
@@ -554,7 +553,7 @@ class Model:
                 "env": spaces.id,
                 "sizes": list(spaces.sizes),
                 "action_bounds": spaces.bounds,
-                "normalize_obs": self._normalize_obs,
+                "normalize_obs": self._run_settings["normalize_obs"],
                 "seed": self.seed,
                 "steps": now.step,
                 "episodes": now.next_episode,

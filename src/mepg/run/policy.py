@@ -25,6 +25,14 @@ class Policy(NamedTuple):
     step: int  # of training, at which it was saved
     exploit: Any
 
+    @property
+    def title(self) -> str:
+        """Whose it is, and whether there is more to come."""
+        whose = f"{self.config.algorithm} on {self.config.env}"
+        if self.step == self.config.steps:
+            return whose
+        return f"{whose}; the run is unfinished, this is its policy at step {self.step:,}"
+
     def act(self, obs: Vector) -> Vector:
         """The action in [-1, 1] without exploration."""
         action: Vector = np.asarray(self.exploit(self.state, obs[None]))[0]
