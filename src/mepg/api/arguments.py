@@ -47,7 +47,7 @@ def takes_run_settings(init: Callable[P, None]) -> Callable[P, None]:
     signature = inspect.signature(init)
     *named, others = signature.parameters.values()
     added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=about.default, annotation=about.kind.__name__)
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=about.default, annotation=about.kind)
         for name, about in settings_of(Config).items()
         if name not in _NOT_OF_A_MODEL
     ]

@@ -59,10 +59,10 @@ def read_state(folder: Folder, config: Config, template: Any) -> tuple[Any, int]
     if folder.policy_file.exists():
         try:
             arrays, about = read_sealed_arrays(folder.policy_file)
-            if about.get("config") != config.to_json():
+            if Config.from_json(about.get("config")) != config:
                 raise Damaged(f"{folder.policy_file.name} is another run's")
             return unflatten(arrays, online_networks(template), "agent"), config.steps
-        except Damaged as damage:
+        except (Damaged, UsageError) as damage:
             raise UsageError(f"{folder.path} holds a damaged policy: {damage}") from None
     checkpoints = Checkpoints(folder.path, config.fingerprint)
     for step in checkpoints.steps():
