@@ -13,6 +13,7 @@ from tests.run.processes import ROOT
 TINY = ["--set", "warmup=20", "--set", "hidden=8,8", "--set", "batch_size=8", "--eval-episodes", "1", "--log", "csv"]
 NOISY = "tests.run.noisy:Noisy"
 TRAIN = ["train", "me-sac", "--env", NOISY, "--steps", "40", "--eval-every", "20", *TINY]
+TUNE = ["tune", "me-sac", "--env", NOISY, "--trials", "1", "--seeds", "1", "--steps", "40", *TINY[:-2]]
 MEPG = [sys.executable, "-m", "mepg"]
 
 
@@ -53,6 +54,7 @@ def commands(run):
         "plot": ["plot", str(run)],
         "report": ["report", str(run)],
         "reproduce": ["reproduce", "table10"],
+        "tune": [*TUNE, "--space", "critic_lr=1e-4:1e-3:log"],
         "help": ["--help"],
     }
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from mepg.cli import main
-from tests.run.processes import ROOT, wait_for
+from mepg.commands import commands
+from tests.run.processes import ROOT, begun_with, wait_for
 
 TINY = ["--set", "warmup=20", "--set", "hidden=8,8", "--set", "batch_size=8", "--eval-episodes", "1"]
 TRAIN = ["train", "me-sac", "--env", "Pendulum", "--steps", "40", "--log", "csv", *TINY, "--out", "run"]
@@ -28,8 +29,10 @@ COMMANDS = {
     "plot": ["plot", "run"],
     "report": ["report", "run"],
     "export": ["export", "run", "--numpy", "numpy", "--card", "card.md"],
+    "bench": ["bench", "me-ddpg", "--rounds", "1"],
     "tune": [*TUNE, "--space", "critic_lr=1e-4:1e-3:log"],
 }
+COMPUTE = {name for name, command in commands().items() if getattr(command, "COMPUTES", False)}
 
 
 @pytest.fixture(autouse=True)
@@ -44,23 +47,54 @@ def run(tmp_path_factory):
     return folder
 
 
-def mepg(*argv):
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+# Notes at the end of a command whether JAX was started in it, and whether signals have a stack of their own there.
+NOTES = """
+import atexit, ctypes, json, os, pathlib, sys
+
+class Stack(ctypes.Structure):
+    _fields_ = (("memory", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
+
+def note():
+    stack, computing = Stack(), sys.modules.get("mepg.core.arithmetic")
+    ctypes.CDLL(None).sigaltstack(None, ctypes.byref(stack))
+    started = computing is not None and computing.start_jax.cache_info().currsize == 1
+    said = {"jax": started, "stack": not stack.flags & 2}
+    pathlib.Path(os.environ["NOTES"]).write_text(json.dumps(said))
+
+def noted_exit(status, leave=os._exit):
+    note()
+    leave(status)
+
+if sys.orig_argv[1:3] == ["-m", "mepg"]:
+    atexit.register(note)
+    os._exit = noted_exit
+"""
+
+
+def mepg(*argv, **variables):
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen([sys.executable, "-m", "mepg", *argv], env=env, **pipes)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_twice(run, name):
-    """In processes of their own: what the first one imports, the second may miss."""
+    """In processes of their own: what the first one imports, the second may miss.
+
+    Whichever command computes with JAX starts with `signals_off_the_heap`.
+    """
     if name != "train":
         Path("run").symlink_to(run)
-    argv = COMMANDS[name]
+    argv, notes = COMMANDS[name], Path("notes.json").absolute()
     for _ in range(2):
-        process = mepg(*argv, "--json")
+        process = mepg(*argv, "--json", **begun_with(NOTES, Path("site").absolute()), NOTES=str(notes))
         out, err = process.communicate(timeout=300)
         assert process.returncode == 0, err
         json.loads(out)
+        noted = json.loads(notes.read_text())
+        assert noted["stack"] or not noted["jax"], "it starts JAX: say COMPUTES = True"
+        if argv[0] in COMPUTE:
+            assert noted == {"jax": True, "stack": True}
     if name == "tune":  # and by its full name, in what is written down
         assert "Pendulum-v1" in json.loads(out)["study"]
 

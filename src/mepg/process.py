@@ -1,7 +1,7 @@
 """A process of our own, `mepg` or one of its workers: what is settled there, and never in a user's.
 
 Standard output and standard error last as long as the process does. Where nobody reads any longer, or the disk that
-they go to is full, what is printed is dropped and the work goes on.
+they go to is full, what is printed is dropped and the work goes on. Whatever goes wrong is one line, and a status.
 """
 
 from __future__ import annotations
@@ -11,10 +11,17 @@ import ctypes
 import errno
 import io
 import os
+import shlex
+import shutil
+import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, TextIO
+from typing import IO, Any, NoReturn, TextIO
+
+from mepg.errors import RunFailure, UsageError
+
+EXIT_FAILURE, EXIT_USAGE = 1, 2
 
 
 @contextlib.contextmanager
@@ -30,6 +37,46 @@ def of_our_own() -> Iterator[None]:
         sys.path[:] = path
         if backend is not None:
             os.environ["MPLBACKEND"] = backend
+
+
+def exit_status(act: Callable[[], int]) -> int:
+    """What it gives; what goes wrong in it is one line on standard error."""
+    try:
+        return act()
+    except UsageError as error:
+        said, status = str(error), EXIT_USAGE
+    except RunFailure as failure:
+        said, status = str(failure), EXIT_FAILURE
+    except KeyboardInterrupt:
+        said, status = "interrupted", 128 + signal.SIGINT
+    except OSError as error:  # a full disk, a folder that is taken away: the checkpoints before it are whole
+        said = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+        status = EXIT_FAILURE
+    except MemoryError as error:
+        said, status = f"there is not enough memory: {error}", EXIT_FAILURE
+    print(f"mepg: {plain(said)}", file=sys.stderr)
+    return status
+
+
+def leave(status: int) -> NoReturn:
+    """End here. JAX would take most of a second to clean up, and a signal in the midst of that, or whatever goes wrong
+    in there, would be a bad end to a run that is safe.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def plain(text: object) -> str:
+    """Without what could steer a terminal: names and messages may come out of a stranger's file."""
+    return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in str(text))
+
+
+def program() -> str:
+    """What to type to get this program again."""
+    if Path(sys.argv[0]).name == "__main__.py":
+        return "python -m mepg"
+    return "mepg" if shutil.which("mepg") else shlex.quote(os.path.relpath(sys.argv[0]))
 
 
 class _Lasting(io.FileIO):

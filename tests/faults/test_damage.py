@@ -8,7 +8,7 @@ import pytest
 
 from mepg.errors import UsageError
 from mepg.report.runs import read_run
-from mepg.run.config import Config
+from mepg.run.config import Config, Sitting
 from mepg.run.envs import Env
 from mepg.run.files import read_arrays
 from mepg.run.folder import Folder
@@ -27,7 +27,7 @@ def config(seed):
 
 
 def train(path, seed, upto=None):
-    with Session(config(seed), path, checkpoint_every=250) as session:
+    with Session(config(seed), path, Sitting(checkpoint_every=250)) as session:
         for record in session:
             if record.step == upto:
                 session.stop(15)

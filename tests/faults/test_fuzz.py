@@ -16,7 +16,7 @@ import pytest
 import safetensors.numpy
 
 import mepg
-from mepg import algos, cli
+from mepg import algos, cli, flags
 from mepg.core.settings import apply_settings, describe
 from mepg.errors import UsageError
 from mepg.report.runs import read_run
@@ -77,7 +77,7 @@ class Fuzz:
         self.archive, self.buffer = folder / "model.zip", folder / "buffer.npz"
         settings_of_tune = {"algorithm": "me-sac", "env": "Pendulum-v1", "steps": 100, "set": ["hidden=8"], "about": {}}
         (folder / "best.json").write_text(json.dumps(settings_of_tune))
-        self.parser = cli._parser()
+        self.parser = cli.build_parser()
         self.best = folder / "best.json"
         tune(folder / "study", Quick(rising_to), 2)
         self.journal, self.question = folder / "study" / "journal.log", question()
@@ -124,7 +124,7 @@ class Fuzz:
         train = arguments.parser
         before = {action: action.default for action in train._actions}
         try:
-            train.set_defaults(**cli._read_settings(self.best, train, None, None))
+            train.set_defaults(**flags.read_settings(self.best, train, None, None))
             arguments = self.parser.parse_args(argv)
         finally:  # for the next one
             for action, default in before.items():
@@ -132,8 +132,7 @@ class Fuzz:
             train._defaults = {"command": train._defaults["command"], "parser": train}
         if arguments.algorithm is None or arguments.env is None:
             raise SystemExit(2)  # as `train` does
-        names = ("env", "seed", "steps", "eval_every", "eval_episodes", "envs", "normalize_obs", "threads")
-        return Config.make(arguments.algorithm, arguments.set, **{name: getattr(arguments, name) for name in names})
+        return Config.make(arguments.algorithm, arguments.set, env=arguments.env, **flags.said(arguments, Config))
 
 
 @pytest.fixture(scope="module")

@@ -58,7 +58,7 @@ MOMENTS = {
     "evaluating": {"loop.evaluate"},
     "resuming": {"session._resume"},
     "training": {"session._records", "display.show"},
-    "leaving": {"session.__exit__", "display.__exit__", "cli._say_stopped"},
+    "leaving": {"session.__exit__", "display.__exit__", "train._stopped"},
     "starting": {"cli.main"},
 }
 TO_BE_SAVED = {"saving", "evaluating", "training"}  # at these moments a single signal is not to lose anything

@@ -1,17 +1,11 @@
 """Looking for settings: what is asked, what is kept, and what a kill cannot take away."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from mepg.algos import algorithms
-from mepg.cli import main
 from mepg.engine.schedule import carry_out
 from mepg.errors import UsageError
 from mepg.run.config import Config
@@ -21,7 +15,6 @@ from mepg.tune import space, study
 from mepg.tune.space import Choice, Range, default_space, parse_space
 from mepg.tune.study import Question, Study, trial_scores
 from tests.run import stubs  # noqa: F401
-from tests.test_environments import run_mepg
 
 ROOT = Path(__file__).parent.parent.parent
 ME_SAC = algorithms()["me-sac"].spec
@@ -131,9 +124,10 @@ def at_once(monkeypatch):
 
 
 def question(**changes):
-    rest = {"seeds": 2, "steps": 800, "eval_every": 100, "eval_episodes": 1, "settings": ("warmup=10",)}
-    space = parse_space(ME_SAC, ["dropout.p=0.01:0.5"])
-    return Question(**{"algorithm": "me-sac", "env": "Pendulum-v1", "space": space, **rest, **changes})
+    asked = {"settings": ("warmup=10",), "space": parse_space(ME_SAC, ["dropout.p=0.01:0.5"]), "seeds": 2, **changes}
+    run = {"algorithm": "me-sac", "env": "Pendulum-v1", "steps": 800, "eval_every": 100, "eval_episodes": 1}
+    run |= {name: asked.pop(name) for name in changes if name in run}
+    return Question(run=Config.make(settings=asked["settings"], **run), **asked)
 
 
 def tune(folder, engine, trials, **changes):
@@ -293,75 +287,3 @@ def test_scores_count_only_what_all_runs_have_reached(tmp_path):
         Folder(job.folder).write_evaluations(config, evaluations)
     assert trial_scores(jobs) == {0: 1.0, 1: 1.5, 2: 2.0, 3: 2.5, 4: 3.0, 5: 4.0}
     assert trial_scores([*jobs, Job(config, tmp_path / "c")]) == {}
-
-
-# From the command line
-
-SMALL = [
-    "--set",
-    "hidden=8",
-    "--set",
-    "batch_size=8",
-    "--set",
-    "warmup=20",
-    "--eval-episodes",
-    "1",
-    "--eval-every",
-    "100",
-]
-
-
-def test_bad_input_is_one_line(capsys, tmp_path):
-    pytest.importorskip("optuna")
-    for argv, says in (
-        (["me-sac", "--env", "Pendulum-v1", "--space", "droput.p=0:1"], "did you mean 'dropout.p'?"),
-        (["me-sacc", "--env", "Pendulum-v1"], "did you mean 'me-sac'?"),
-        (["me-sac", "--env", "Nowhere-v0"], "unknown environment"),
-        (["me-sac", "--env", "Pendulum-v1", "--steps", "1000"], "the warm-up is 25,000; --set warmup=1000"),
-        (["me-sac", "--env", "Pendulum-v1", "--trials", "0"], "trials must be at least 1"),
-        (["me-sac", "--env", "Pendulum-v1", "--seeds", "0"], "seeds must be at least 1"),
-        (["me-sac", "--env", "Pendulum-v1", "--workers", "1000"], "workers must be in"),
-    ):
-        assert main(["tune", *argv]) == 2
-        err = capsys.readouterr().err
-        assert says in err
-        assert err.count("\n") == 1
-    assert os.listdir(tmp_path) == []
-
-
-def test_without_the_extra_it_says_what_to_install(tmp_path):
-    done = run_mepg("tune", "me-sac", "--env", "Pendulum-v1", cwd=tmp_path, hide=["optuna"])
-    assert done.returncode == 2
-    assert done.stderr == "mepg: mepg tune needs Optuna, which is not installed: pip install 'mepg[tune]'\n"
-
-
-def test_killed_in_the_middle_the_same_command_goes_on(tmp_path):
-    """A real process, killed without warning while its second trial's runs are under way."""
-    pytest.importorskip("optuna")
-    argv = [sys.executable, "-m", "mepg", "tune", "me-ddpg", "--env", "Pendulum-v1", "--trials", "3", "--seeds", "2"]
-    argv += ["--steps", "600", "--space", "dropout.p=0.01:0.3", "--out", "study", *SMALL, "--json"]
-    trials = tmp_path / "study" / "trials"
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while not list((trials / "0001-seed0" / "checkpoints").glob("*.json")):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
-    second = subprocess.run(argv, capture_output=True, text=True)
-    assert second.returncode == 2
-    assert "in use" in second.stderr
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    proposed = {path.name: json.loads((path / "run.json").read_text())["config"] for path in trials.iterdir()}
-    results = {path: path.stat().st_mtime_ns for path in trials.rglob("result.json")}
-    assert len(results) >= 2
-    done = subprocess.run(argv, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    data = json.loads(done.stdout)
-    assert (data["complete"], data["failed"]) == (3, 0)
-    assert {path: path.stat().st_mtime_ns for path in results} == results, "what was finished is not run again"
-    assert {name: json.loads((trials / name / "run.json").read_text())["config"] for name in proposed} == proposed
-    assert sorted(path.name for path in trials.iterdir()) == [f"000{i}-seed{j}" for i in range(3) for j in range(2)]
-    # And what it found is what train takes.
-    assert main(["train", "--config", data["best"]["file"], "--seed", "9", "--out", "found", "--steps", "200"]) == 0
-    config = json.loads((tmp_path / "found" / "run.json").read_text())["config"]
-    (setting,) = data["best"]["set"]
-    assert config["spec"]["dropout"]["p"] == float(setting.partition("=")[2])

@@ -51,7 +51,7 @@ class Acting:
     _env_id: str | None  # of the environments, if that is all that was given
     _learning: threading.Lock
     _learner: int | None  # the thread that holds it
-    _normalize_obs: bool
+    _run_settings: dict[str, Any]  # those of `run.config` that a model has too
     _config: Config
     _spaces: Spaces
     _program: Program
@@ -78,7 +78,7 @@ class Acting:
             steps=endless,
             eval_every=endless,
             envs=envs,
-            normalize_obs=self._normalize_obs,
+            **self._run_settings,
         )
 
     @contextlib.contextmanager

@@ -6,15 +6,19 @@ refuses is refused here, with the same words.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 
 from mepg.core.settings import apply_settings, describe
 from mepg.errors import UsageError, unknown
+from mepg.run.config import Config, settings_of
+
+P = ParamSpec("P")
 
 Settings = list[str]  # ["replay_size=1000000", ...]
 
@@ -36,6 +40,34 @@ def spec_from(spec: Any, arguments: Mapping[str, Any], envs: int) -> Any:
         except UsageError as error:
             raise UsageError(f"{name}={value!r}: {error}") from None
     return spec
+
+
+def takes_run_settings(init: Callable[P, None]) -> Callable[P, None]:
+    """Show the settings of a run in a constructor's signature, which takes them as `**others`."""
+    signature = inspect.signature(init)
+    *named, others = signature.parameters.values()
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=about.default, annotation=about.kind)
+        for name, about in settings_of(Config).items()
+        if name not in _NOT_OF_A_MODEL
+    ]
+    init.__signature__ = signature.replace(parameters=[*named, *added, others])  # type: ignore[attr-defined]
+    return init
+
+
+def run_settings(others: dict[str, Any]) -> dict[str, Any]:
+    """Those among the arguments, which they are taken from; the defaults of those that are not."""
+    found = {}
+    for name, about in settings_of(Config).items():
+        if name not in _NOT_OF_A_MODEL:
+            value = others.pop(name, about.default)
+            found[name] = int(value) if about.kind is int and isinstance(value, np.integer) else value
+            about.check(found[name])
+    return found
+
+
+# A model has its own words for these: `learn` says how many steps, `n_envs` how many environments; any seed is None.
+_NOT_OF_A_MODEL = ("seed", "steps", "eval_every", "eval_episodes", "envs")
 
 
 def whole(name: str, value: Any, *, least: int) -> int:

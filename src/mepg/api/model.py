@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from mepg import algos
 from mepg.api.acting import Loaded
-from mepg.api.arguments import instead_of, spec_from, whole
+from mepg.api.arguments import instead_of, run_settings, spec_from, takes_run_settings, whole
 from mepg.api.callbacks import Callbacks
 from mepg.api.files import Location, name_of, read_model
 from mepg.api.logger import Logger
-from mepg.api.progress import bar, interrupt_between_steps
+from mepg.api.progress import bar
 from mepg.api.storage import Storage
 from mepg.api.vecenv import infos_of
 from mepg.errors import UsageError
@@ -28,6 +28,7 @@ from mepg.run.program import Program
 from mepg.run.questions import Questions
 from mepg.run.threads import limit_threads
 from mepg.run.vector import gather
+from mepg.signals import interrupt_between_steps
 
 
 class Model(Storage):
@@ -72,6 +73,7 @@ class Model(Storage):
     def __init_subclass__(cls) -> None:
         cls.default_spec = algos.find(cls.algorithm).spec
 
+    @takes_run_settings
     def __init__(
         self,
         policy: str = "MlpPolicy",
@@ -92,7 +94,6 @@ class Model(Storage):
         ent_coef: str | float | None = None,
         target_entropy: str | float | None = None,
         dropout_p: float | None = None,
-        normalize_obs: bool = False,
         n_envs: int = 1,
         spec: Any = None,
         tensorboard_log: str | Path | None = None,
@@ -100,7 +101,6 @@ class Model(Storage):
         verbose: int = 0,
         seed: int | None = None,
         device: str = "auto",
-        threads: int = 1,
         _init_setup_model: bool = True,
         **others: Any,
     ) -> None:
@@ -112,6 +112,7 @@ class Model(Storage):
             )
         if device not in ("auto", "cpu"):
             raise UsageError(f"device={device!r}: mepg computes on the CPU")
+        self._run_settings = run_settings(others)  # normalize_obs, threads, and whatever else run/config.py declares
         given = {
             "learning_rate": learning_rate,
             "buffer_size": buffer_size,
@@ -132,13 +133,12 @@ class Model(Storage):
             "policy_kwargs": policy_kwargs,
             **others,
         }
-        _prepare(threads)
+        _prepare(self._run_settings["threads"])
         self.verbose, self.tensorboard_log = verbose, tensorboard_log
         self.seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else whole("seed", seed, least=0)
         n_envs = whole("n_envs", n_envs, least=1)
         count = n_envs if isinstance(env, str) else _count(env)
         self.spec = spec_from(self.default_spec if spec is None else self._checked(spec), given, count)
-        self._normalize_obs = normalize_obs
         self._logger: Any = None
         self._learn_began_at = 0  # steps of earlier calls of `learn` that began anew
         self._standing: Loop | Loaded | None = None
@@ -300,8 +300,8 @@ class Model(Storage):
                 f"{name_of(path)} holds {config.algorithm}, not {kind.algorithm}: load it with mepg.load, "
                 f"or mepg.algorithm({config.algorithm!r}).load"
             )
-        same = {"spec": config.spec, "seed": config.seed, "normalize_obs": config.normalize_obs, "device": device}
-        model = kind(**{**same, **others})
+        same = run_settings({name: value for name, value in vars(config).items() if name != "threads"})
+        model = kind(**{**same, "spec": config.spec, "seed": config.seed, "device": device, **others})
         assert spaces is not None
         model._spaces, model._config = spaces, model._make_config(spaces.id, 1)
         agent = model._config.build(spaces.sizes)

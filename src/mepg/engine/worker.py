@@ -12,59 +12,36 @@ import os
 import signal
 import sys
 import time
-import types
 from pathlib import Path
 from typing import Any
 
-from mepg.errors import RunFailure, UsageError
-from mepg.process import of_our_own
+from mepg.process import exit_status, leave, of_our_own
+from mepg.signals import ending_at_once, status_of, stopping
 
 SAY_EVERY = 0.5  # seconds between two words about progress
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
 def main() -> int:
-    """Carry out the job."""
+    """Carry out the job: from the beginning, or from the last checkpoint."""
     stop_with_parent()
     told: dict[str, Any] = json.load(sys.stdin)
     if told["core"] is not None:
         os.sched_setaffinity(0, {told["core"]})
     from mepg.run import machine
 
-    try:
-        machine.take_over(told["config"]["threads"])
-        return carry_out(told)
-    except UsageError as error:
-        print(f"mepg: {error}", file=sys.stderr)
-        return 2
-    except (RunFailure, OSError) as failure:
-        print(f"mepg: {failure}", file=sys.stderr)
-        return 1
-    except MemoryError as error:
-        print(f"mepg: there is not enough memory: {error}", file=sys.stderr)
-        return 1
-
-
-def carry_out(told: dict[str, Any]) -> int:
-    """From the beginning, or from the last checkpoint."""
+    machine.take_over(told["config"]["threads"])
     import numpy as np
 
     from mepg.algos import trust
     from mepg.engine.jobs import Job, Progress
-    from mepg.run.config import Config
-    from mepg.run.session import CHECKPOINT_EVERY, Session
+    from mepg.run.config import Config, Sitting
+    from mepg.run.session import Session
 
     trust(told["config"]["algorithm"])  # whoever started this process has imported it too
     job = Job(Config.from_json(told["config"]), Path(told["folder"]))
-    with Session(job.config, job.folder, min(CHECKPOINT_EVERY, job.config.eval_every)) as session:
-
-        def stop(number: int, _: types.FrameType | None) -> None:
-            if session.stopped_by is not None:  # told twice: what the last checkpoint holds is safe
-                os._exit(128 + number)
-            session.stop(number)
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, stop)
+    sitting = Sitting(checkpoint_every=min(Sitting.checkpoint_every, job.config.eval_every))
+    with Session(job.config, job.folder, sitting) as session, stopping(session.stop) as stop:
         for note in session.notes:
             print(f"mepg: {note}", flush=True)
         said, last_return = 0.0, None
@@ -75,7 +52,7 @@ def carry_out(told: dict[str, Any]) -> int:
                 said = time.monotonic()
                 job.say_progress(Progress(record.step, last_return))
         job.progress_file.unlink(missing_ok=True)
-        return 0 if session.stopped_by is None else 128 + signal.Signals[session.stopped_by]
+        return 0 if stop.by is None else status_of(stop.by)
 
 
 def stop_with_parent() -> None:
@@ -88,7 +65,5 @@ def stop_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    with of_our_own():
-        ending = main()
-        sys.stdout.flush()
-        os._exit(ending)  # without JAX's clean-up: the run is safe, and nothing is left that could go wrong
+    with of_our_own(), ending_at_once():
+        leave(exit_status(main))

@@ -12,7 +12,7 @@ import numpy as np
 from mepg import algos
 from mepg.core.settings import describe
 from mepg.errors import RunFailure, UsageError
-from mepg.run.config import Config
+from mepg.run.config import Config, settings_of
 from mepg.run.envs import Env
 from mepg.run.evaluate import Episode, play
 from mepg.run.files import write_whole
@@ -58,10 +58,10 @@ def _text(folder: Folder, policy: Policy, evaluations: dict[int, list[Episode]],
     returns = [episode.total for episode in episodes]
     reward = f"{np.mean(returns):.2f} +/- {np.std(returns):.2f}"
     algorithm = algos.find(config.algorithm)
-    command = f"mepg train {config.algorithm} --env {config.env} --seed {config.seed} --steps {config.steps}"
-    for name in ("eval_every", "eval_episodes", "envs", "threads"):
-        if getattr(config, name) != getattr(Config, name):
-            command += f" --{name.replace('_', '-')} {getattr(config, name)}"
+    settings = settings_of(Config)
+    said = {"seed": config.seed, "steps": config.steps, **config.changed()}
+    command = f"mepg train {config.algorithm} --env {config.env}"
+    command += "".join(f" {settings[name].said(value)}" for name, value in said.items())
     standard = describe(algorithm.spec)
     fields = describe(config.spec)
     command += "".join(f" --set {name}={text}" for name, text in fields.items() if standard.get(name) != text)
@@ -80,11 +80,10 @@ def _text(folder: Folder, policy: Policy, evaluations: dict[int, list[Episode]],
         "| --- | --- |",
         f"| return after {many(step, 'step')} | {reward} over {many(len(returns), 'episode')} without exploration |",
         f"| best evaluation | {max(np.mean([e.total for e in each]) for each in evaluations.values()):.2f} |",
-        f"| seed | {config.seed} |",
-        f"| observations normalised | {'yes' if config.normalize_obs else 'no'} |",
+        *(f"| {about.words} (`{about.flag}`) | {getattr(config, name)} |" for name, about in settings.items()),
         "",
         "```sh",
-        command + (" --normalize-obs" if config.normalize_obs else ""),
+        command,
         "```",
         "",
         "## Spec",

@@ -47,8 +47,8 @@ class Plan(NamedTuple):
 
     steps: int
     seeds: int
-    eval_every: int = 5_000
-    eval_episodes: int = 10
+    eval_every: int = Config.eval_every
+    eval_episodes: int = Config.eval_episodes
     settings: tuple[str, ...] = ()
 
 

@@ -9,7 +9,7 @@ import csv
 import html
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -448,11 +448,8 @@ def _differences(config: Config) -> list[str]:
     """What differs from the algorithm as it is listed, and how long the run is."""
     usual, spec = describe(find(config.algorithm).spec), describe(config.spec)
     changed = [f"{name}={text}" for name, text in spec.items() if usual.get(name) != text]
-    defaults = {field.name: field.default for field in fields(Config)}
-    values = {
-        name: getattr(config, name) for name in ("eval_every", "eval_episodes", "envs", "normalize_obs", "threads")
-    }
-    changed += [f"{name.replace('_', '-')}={value}" for name, value in values.items() if value != defaults[name]]
+    other = {name: value for name, value in config.changed().items() if name not in ("seed", "steps")}
+    changed += [f"{name.replace('_', '-')}={value}" for name, value in other.items()]
     return [*changed, many(config.steps, "step")]
 
 

@@ -1,20 +1,83 @@
-"""What defines a run: the same config on the same machine gives the same bits."""
+"""What defines a run: the same config on the same machine gives the same bits.
+
+Each setting is declared once, here, with its words for people. The flags of `train` and `tune`, the files, model cards,
+reports and the arguments in Python are made from that: a new setting is one more line. JAX is imported only where it is
+needed, so that a command line can be read without it.
+"""
 
 from __future__ import annotations
 
+import functools
+import math
 import re
-from collections.abc import Iterable
-from dataclasses import MISSING, dataclass, fields
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin, get_type_hints
 
-from mepg import algos
-from mepg.core.normalise import normalised
 from mepg.core.settings import apply_settings, from_json, to_json
-from mepg.core.types import Agent, Sizes
-from mepg.errors import UsageError
-from mepg.run.envs import full_id
-from mepg.run.files import digest
-from mepg.run.keys import MAX_SEED
+from mepg.errors import UsageError, unknown
+
+if TYPE_CHECKING:
+    from mepg.core.types import Agent, Sizes
+
+MAX_SEED = 2**32 - 1
+KINDS = {tuple: "a list of names", bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
+
+Bound = tuple[str, Callable[[Any], bool]]  # what a value must be, in words and as a test
+ONE_OR_MORE: Bound = ("at least 1", lambda value: value >= 1)
+A_SEED: Bound = (f"in [0, {MAX_SEED}]", lambda value: 0 <= value <= MAX_SEED)
+SECONDS: Bound = ("a number of seconds above 0", lambda value: 0 < value < math.inf)
+
+
+def setting(default: Any, words: str, metavar: str = "N", bound: Bound | None = None) -> Any:
+    """A field of a dataclass that people can set."""
+    return field(default=default, metadata={"words": words, "metavar": metavar, "bound": bound})
+
+
+class Setting(NamedTuple):
+    """All that is known about such a field."""
+
+    name: str
+    kind: type  # one of KINDS
+    default: Any
+    words: str
+    metavar: str
+    bound: Bound | None
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.name.replace('_', '-')}"
+
+    def said(self, value: Any) -> str:
+        """As it is typed on a command line."""
+        return self.flag if self.kind is bool else f"{self.flag} {value}"
+
+    def check(self, value: Any) -> None:
+        """A UsageError if it cannot be set to this."""
+        if value is None and self.default is None:
+            return
+        if type(value) is not self.kind and not (self.kind is float and type(value) is int):
+            raise UsageError(f"{self.name} must be {KINDS[self.kind]}, not {value!r:.80}")
+        words, holds = self.bound or ("", lambda _: True)
+        if not holds(value):
+            raise UsageError(f"{self.flag[2:]} must be {words}, not {value}")
+
+
+@functools.cache
+def settings_of(kind: type[Any]) -> dict[str, Setting]:
+    """The settings that a dataclass declares, by name."""
+    found, hints = {}, get_type_hints(kind)
+    for name, about in ((one.name, one) for one in fields(kind) if one.metadata):
+        said = (hints[name], get_origin(hints[name]), *get_args(hints[name]))  # int, tuple[str, ...] or float | None
+        found[name] = Setting(name, next(kind for kind in KINDS if kind in said), about.default, **about.metadata)
+    return found
+
+
+def check_settings(of: Any) -> None:
+    """Types and bounds; a UsageError names the setting."""
+    for name, about in settings_of(of.__class__).items():
+        about.check(getattr(of, name))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,20 +87,16 @@ class Config:
     algorithm: str
     spec: Any  # the algorithm's, with what --set changed
     env: str
-    seed: int = 0
-    steps: int = 1_000_000
-    eval_every: int = 5_000  # steps between two evaluations
-    eval_episodes: int = 10
-    envs: int = 1  # stepped together
-    normalize_obs: bool = False  # each of an observation's numbers to mean 0 and variance 1
-    threads: int = 1  # part of it, because the order of a sum depends on it
+    seed: int = setting(0, "everything random follows from it", "S", A_SEED)
+    steps: int = setting(1_000_000, "environment steps", bound=ONE_OR_MORE)
+    eval_every: int = setting(5_000, "steps between two evaluations", bound=ONE_OR_MORE)
+    eval_episodes: int = setting(10, "episodes of an evaluation", bound=ONE_OR_MORE)
+    envs: int = setting(1, "environments stepped together", bound=ONE_OR_MORE)
+    normalize_obs: bool = setting(False, "observations with running mean 0 and variance 1, saved with the policy")
+    threads: int = setting(1, "cores to compute on", bound=ONE_OR_MORE)  # the order of a sum depends on it
 
     def __post_init__(self) -> None:
-        for name in ("steps", "eval_every", "eval_episodes", "envs", "threads"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
-        if not 0 <= self.seed <= MAX_SEED:
-            raise UsageError(f"seed must be in [0, {MAX_SEED}], not {self.seed}")
+        check_settings(self)
         for name in ("steps", "eval_every"):
             if getattr(self, name) % self.envs:
                 raise UsageError(
@@ -47,41 +106,57 @@ class Config:
 
     @classmethod
     def make(cls, algorithm: str, settings: Iterable[str] = (), *, env: str, **rest: Any) -> Config:
-        """The config of an algorithm by name, with settings such as `dropout.p=0.3`."""
+        """The config of an algorithm by name, with settings of its spec such as `dropout.p=0.3`."""
+        from mepg import algos
+        from mepg.run.envs import full_id
+
         spec = apply_settings(algos.find(algorithm).spec, settings)
         return cls(algorithm=algorithm, spec=spec, env=full_id(env), **rest)
 
     def build(self, sizes: Sizes) -> Agent:
+        from mepg import algos
+        from mepg.core.normalise import normalised
+
         agent = algos.find(self.algorithm).build(self.spec, sizes)
         return normalised(agent, sizes) if self.normalize_obs else agent
 
+    def changed(self) -> dict[str, Any]:
+        """The settings that are not at their defaults."""
+        values = {name: (getattr(self, name), about.default) for name, about in settings_of(Config).items()}
+        return {name: value for name, (value, default) in values.items() if value != default}
+
     def to_json(self) -> dict[str, Any]:
-        return {f.name: to_json(getattr(self, f.name)) for f in fields(self)}
+        return {one.name: to_json(getattr(self, one.name)) for one in fields(self)}
 
     @property
     def fingerprint(self) -> str:
-        """By which a run's files know that they belong together."""
-        return digest(self.to_json())
+        """By which a run's files know that they belong together.
+
+        A setting that is not among FIRST counts only where it is not at its default, so that a run from before there
+        was such a setting keeps its fingerprint.
+        """
+        from mepg.run.files import digest
+
+        counted = {*FIRST, *self.changed()}
+        return digest({name: value for name, value in self.to_json().items() if name in counted})
 
     @classmethod
     def from_json(cls, data: Any) -> Config:
-        """The config that `to_json` wrote; a UsageError says what is wrong with it."""
-        defaults = {f.name: f.default for f in fields(cls) if f.default is not MISSING}
-        names = [f.name for f in fields(cls)]
-        if not isinstance(data, dict) or not set(names) - set(defaults) <= set(data) <= set(names):
-            raise UsageError(f"a run's config needs exactly the fields {', '.join(names)}")
-        data = {**defaults, **data}  # older files do not have them all
-        for name, kind in {"algorithm": str, "env": str}.items():
-            if not isinstance(data[name], kind):
-                raise UsageError(f"{name} must be text, not {data[name]!r}")
-        for name in ("seed", "steps", "eval_every", "eval_episodes", "envs", "threads"):
-            if type(data[name]) is not int:
-                raise UsageError(f"{name} must be a whole number, not {data[name]!r}")
-        if type(data["normalize_obs"]) is not bool:
-            raise UsageError(f"normalize_obs must be true or false, not {data['normalize_obs']!r}")
-        kind = type(algos.find(data["algorithm"]).spec)
+        """The config that `to_json` wrote; what an older version did not know has its default."""
+        from mepg import algos
+
+        if not isinstance(data, dict):
+            raise UsageError(f"a run's config must be a JSON object, not {data!r:.80}")
+        known = [one.name for one in fields(cls)]
+        for name in data:
+            if name not in known:
+                raise unknown("setting of a run", name, known)
+        for name in ("algorithm", "env"):
+            if not isinstance(data.get(name), str):
+                raise UsageError(f"{name} must be text, not {data.get(name)!r:.80}")
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
         try:
-            return cls(**{**data, "spec": from_json(kind, data["spec"])})
+            return cls(**{**values, "spec": from_json(type(algos.find(data["algorithm"]).spec), data.get("spec"))})
         except (ValueError, TypeError) as error:
             raise UsageError(str(error)) from None
 
@@ -89,3 +164,19 @@ class Config:
         """Algorithm, what was set, environment and seed, as a name that any file system takes."""
         parts = ["_".join([self.algorithm, *settings]), self.env, f"seed{self.seed}"]
         return "_".join(re.sub(r"[^\w.,=+-]", "-", part) for part in parts)
+
+
+# What every fingerprint is made from. This list stays as it is when a setting is added: see `Config.fingerprint`.
+FIRST = ("algorithm", "spec", "env", "seed", "steps", "eval_every", "eval_episodes", "envs", "normalize_obs", "threads")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sitting:
+    """What holds for one sitting of a run, and does not change its bits."""
+
+    checkpoint_every: int = setting(5_000, "steps between two checkpoints", bound=ONE_OR_MORE)
+    step_timeout: float | None = setting(None, "give up when a reset or step takes longer (never)", "SECONDS", SECONDS)
+    log: tuple[str, ...] = setting(("csv", "tensorboard"), "csv, tensorboard, wandb", "LOG,...")
+
+    def __post_init__(self) -> None:
+        check_settings(self)

@@ -17,7 +17,6 @@ from mepg.core.threefry import new_key
 Stream = Literal["init", "act", "update", "warmup", "replay", "train", "eval", "episode", "predict", "belief"]
 
 _STREAMS: dict[str, int] = {name: number for number, name in enumerate(get_args(Stream))}
-MAX_SEED = 2**32 - 1
 
 
 @ours

@@ -117,7 +117,6 @@ LOGS: dict[str, Callable[[Path, list[str], int, dict[str, Any]], Log]] = {
     "tensorboard": TensorBoard,
     "wandb": WeightsAndBiases,
 }
-DEFAULT = ("csv", "tensorboard")
 
 
 def check(names: Sequence[str]) -> None:

@@ -26,6 +26,14 @@ class Policy(NamedTuple):
     step: int  # of training, at which it was saved
     exploit: Any
 
+    @property
+    def title(self) -> str:
+        """Whose it is, and whether there is more to come."""
+        whose = f"{self.config.algorithm} on {self.config.env}"
+        if self.step == self.config.steps:
+            return whose
+        return f"{whose}; the run is unfinished, this is its policy at step {self.step:,}"
+
     def act(self, obs: Vector) -> Vector:
         """The action in [-1, 1] without exploration."""
         action: Vector = np.asarray(self.exploit(self.state, obs[None]))[0]
@@ -56,10 +64,10 @@ def read_state(folder: Folder, config: Config, template: Any) -> tuple[Any, int]
     if folder.policy_file.exists():
         try:
             arrays, about = read_sealed_arrays(folder.policy_file)
-            if about.get("config") != config.to_json():
+            if Config.from_json(about.get("config")) != config:
                 raise Damaged(f"{folder.policy_file.name} is another run's")
             return unflatten(arrays, online_networks(template), "agent"), config.steps
-        except Damaged as damage:
+        except (Damaged, UsageError) as damage:
             raise UsageError(f"{folder.path} holds a damaged policy: {damage}") from None
     checkpoints = Checkpoints(folder.path, config.fingerprint)
     for step in checkpoints.steps():

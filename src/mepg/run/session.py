@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,17 +15,15 @@ import numpy as np
 from mepg.errors import RunFailure, UsageError
 from mepg.run.assembly import open_loop
 from mepg.run.checkpoint import Checkpoints, Saved, Spent
-from mepg.run.config import Config
+from mepg.run.config import Config, Sitting
 from mepg.run.envs import Spaces
 from mepg.run.files import Damaged, Seal, read_until, seal
 from mepg.run.folder import Folder, versions
 from mepg.run.identity import Identity
-from mepg.run.logs import DEFAULT, check, open_logs
+from mepg.run.logs import check, open_logs
 from mepg.run.loop import Evaluations, Record
 from mepg.run.policy import save_policy
 from mepg.run.watchdog import Watchdog
-
-CHECKPOINT_EVERY = 5_000
 
 
 class Session:
@@ -35,19 +32,9 @@ class Session:
     On a folder with an unfinished run it goes on from where that stood, and ends with the same bits.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        path: Path,
-        checkpoint_every: int = CHECKPOINT_EVERY,
-        logs: Sequence[str] = DEFAULT,
-        step_timeout: float | None = None,
-    ) -> None:
-        if checkpoint_every < 1:
-            raise UsageError(f"checkpoint-every must be at least 1, not {checkpoint_every}")
-        if step_timeout is not None and not 0 < step_timeout < math.inf:
-            raise UsageError(f"step-timeout must be a number of seconds above 0, not {step_timeout:g}")
-        check(logs)
+    def __init__(self, config: Config, path: Path, sitting: Sitting | None = None) -> None:
+        self._sitting = sitting or Sitting()
+        check(self._sitting.log)
         self.config = config
         self.folder = Folder(path)
         self.folder.check_free_for(config)
@@ -55,7 +42,6 @@ class Session:
         self.latest: dict[str, float] = {}  # of every metric
         self.notes: list[str] = []  # for the person who watches
         self.stopped_by: str | None = None  # the signal's name, if one ended this session
-        self._checkpoint_every, self._log_names, self._step_timeout = checkpoint_every, logs, step_timeout
         self._open = contextlib.ExitStack()
         if self.result is None:
             with self._open:  # closes what was opened, should anything go wrong
@@ -64,8 +50,8 @@ class Session:
 
     def _prepare(self) -> None:
         watchdog = None
-        if self._step_timeout is not None:
-            watchdog = self._open.enter_context(contextlib.closing(Watchdog(self._step_timeout, self.config.env)))
+        if (limit := self._sitting.step_timeout) is not None:
+            watchdog = self._open.enter_context(contextlib.closing(Watchdog(limit, self.config.env)))
         self._watchdog = watchdog
         try:
             with _memory_errors_of_jax():
@@ -90,7 +76,7 @@ class Session:
         columns += [f"train/{name}" for name in self.loop.metric_names]
         columns += ["train/n_updates", "time/fps"]
         self._logs = open_logs(
-            self._log_names, self.folder.path, columns, self.loop.step, self.config.to_json(), self._open
+            self._sitting.log, self.folder.path, columns, self.loop.step, self.config.to_json(), self._open
         )
 
     def __enter__(self) -> Self:
@@ -121,7 +107,7 @@ class Session:
             self._tell_watchdog(record.step + self.config.envs)
             self._keep(record)
             yield record
-            if self.stopped_by is not None or record.step % self._checkpoint_every < self.config.envs:
+            if self.stopped_by is not None or record.step % self._sitting.checkpoint_every < self.config.envs:
                 self._save()
             if self.stopped_by is not None:
                 return

@@ -15,12 +15,13 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from mepg.core.settings import apply_settings
 from mepg.engine.jobs import Job, Progress
 from mepg.engine.schedule import PATIENCE, POLL, Failure
 from mepg.errors import UsageError
@@ -41,50 +42,39 @@ NAME = "mepg"
 class Question:
     """What is looked for. The same question goes on with its study; another one needs another folder."""
 
-    algorithm: str
-    env: str
+    run: Config  # with seed 0, and without what a trial changes
+    settings: tuple[str, ...]  # of its spec, the same in every trial
     space: Space
-    settings: tuple[str, ...]  # the same in every trial
     seeds: int
-    steps: int
-    eval_every: int
-    eval_episodes: int
-    envs: int = 1
-    normalize_obs: bool = False
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
             raise UsageError(f"seeds must be at least 1, not {self.seeds}")
         if "warmup" not in self.space:
-            self.require_learning(self.config((), 0))  # what every trial would say
+            self._require_learning(self.run)  # what every trial would say
 
     def config(self, settings: Sequence[str], seed: int) -> Config:
         """One seed's run of a trial with these settings."""
-        return Config.make(
-            self.algorithm,
-            (*self.settings, *settings),
-            env=self.env,
-            seed=seed,
-            steps=self.steps,
-            eval_every=self.eval_every,
-            eval_episodes=self.eval_episodes,
-            envs=self.envs,
-            normalize_obs=self.normalize_obs,
-        )
+        spec = apply_settings(self.run.spec, settings)
+        return self._require_learning(replace(self.run, spec=spec, seed=seed))
 
-    def require_learning(self, config: Config) -> Config:
+    def _require_learning(self, config: Config) -> Config:
         """Refuse a run that ends within its warm-up."""
-        if config.spec.warmup >= self.steps:
+        if config.spec.warmup >= config.steps:
             raise UsageError(
-                f"nothing is learned in {many(self.steps, 'step')}: "
+                f"nothing is learned in {many(config.steps, 'step')}: "
                 f"the warm-up is {config.spec.warmup:,}; --set warmup=1000"
             )
         return config
 
+    def shared(self) -> dict[str, Any]:
+        """What is the same in all runs, as `mepg train --config` takes it."""
+        return {name: value for name, value in self.run.to_json().items() if name not in ("spec", "seed", "threads")}
+
     def to_json(self) -> dict[str, Any]:
         """As text, for comparing."""
         space = {field: _plain(where) for field, where in self.space.items()}
-        return {**vars(self), "space": space, "settings": list(self.settings)}
+        return {**self.shared(), "space": space, "settings": list(self.settings), "seeds": self.seeds}
 
 
 class Trial(NamedTuple):
@@ -193,7 +183,7 @@ class Study:
 
     def _jobs(self, number: int, settings: Sequence[str]) -> list[Job]:
         seeds, trials = range(self.question.seeds), self.folder / "trials"
-        configs = [self.question.require_learning(self.question.config(settings, seed)) for seed in seeds]
+        configs = [self.question.config(settings, seed) for seed in seeds]
         return [Job(config, trials / f"{number:04d}-seed{config.seed}") for config in configs]
 
     def _settings(self, params: dict[str, Any]) -> list[str]:
@@ -218,10 +208,8 @@ class Study:
         best, question = self.best(), self.question
         assert best is not None
         about = {"trial": best.number, "score": best.score, "seeds": question.seeds, **self.counts()}
-        shared = ("algorithm", "env", "steps", "eval_every", "eval_episodes", "envs", "normalize_obs")
         settings = [*question.settings, *best.settings]
-        content = {name: getattr(question, name) for name in shared} | {"set": settings, "about": about}
-        write_json(self.folder / "best.json", content)
+        write_json(self.folder / "best.json", {**question.shared(), "set": settings, "about": about})
 
     def _open(self, journal: Path) -> Any:
         """The study in the journal, or a new one; a UsageError if it is about something else, or damaged."""
@@ -246,19 +234,19 @@ class Study:
         studies = {study.study_name: study for study in optuna.get_all_study_summaries(storage)}
         if studies and NAME not in studies:
             raise UsageError(f"{journal} holds another study, {next(iter(studies))!r}; choose another --out")
-        asked = studies[NAME].user_attrs.get("question") if studies else None
-        if asked is not None and asked != ours:
-            name = next(name for name in ours if asked.get(name) != ours[name])
-            raise UsageError(
-                f"{journal} holds another study ({name}: {asked.get(name)} there, {ours[name]} here); "
-                "choose another --out"
-            )
+        asked: Any = studies[NAME].user_attrs.get("question") if studies else None
+        for name in ours if asked else ():
+            usual = getattr(Config, name, None)  # of a setting that came after the study
+            if (there := asked.get(name, usual)) != ours[name]:
+                raise UsageError(
+                    f"{journal} holds another study ({name}: {there} there, {ours[name]} here); choose another --out"
+                )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             # Every sitting draws numbers of its own: with one seed, a second would propose what the first did.
             seed = studies[NAME].n_trials if studies else 0
             sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
-        pruner = optuna.pruners.MedianPruner(n_startup_trials=FIRST_TRIALS, n_warmup_steps=self.question.steps // 4)
+        pruner = optuna.pruners.MedianPruner(n_startup_trials=FIRST_TRIALS, n_warmup_steps=self.question.run.steps // 4)
         how = {"study_name": NAME, "storage": storage, "sampler": sampler, "pruner": pruner}
         study = optuna.load_study(**how) if studies else optuna.create_study(direction="maximize", **how)
         if asked is None:

@@ -14,11 +14,6 @@ from mepg.cli import main
 ONE = ["table1", "--plan", "smoke", "--only", "me-ddpg", "--envs", "HopperBulletEnv-v0", "--seeds", "0"]
 
 
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def reproduce(capsys, *argv):
     status = main(["reproduce", *argv, "--json"])
     return status, json.loads(capsys.readouterr().out)

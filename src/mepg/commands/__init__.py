@@ -1,0 +1,33 @@
+"""The commands. Each module here is the command of its name, found by itself: a new file is a new command. It holds
+
+    its docstring    one line of help
+    add_arguments    adds what it takes to its parser
+    answer           carries it out. Among its arguments, `json` says whether the answer is for programs, and `say`
+                     prints a line for people before there is an answer
+    COMPUTES         True if it computes with JAX, on as many cores as `--threads` says
+    SAVES            True if it saves what it has when a signal tells it to stop
+
+What an answer needs is imported where it is computed: `mepg --help` is quick, and JAX starts with the right number of
+threads.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from types import ModuleType
+from typing import Any, NamedTuple
+
+
+class Answer(NamedTuple):
+    """What a command has found out or done, for programs and for people. `mepg.cli` prints the one or the other."""
+
+    data: dict[str, Any]
+    text: str
+    status: int = 0  # of the process
+
+
+def commands() -> dict[str, ModuleType]:
+    """Every command by its name."""
+    names = [module.name for module in pkgutil.iter_modules(__path__)]
+    return {name: importlib.import_module(f"{__name__}.{name}") for name in names}

@@ -1,0 +1,69 @@
+"""measure speed: against the bare multiplications, and against other libraries"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from mepg import flags
+from mepg.commands import Answer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("algorithms", metavar="ALGO", nargs="*", help="only the updates of these; all there is if none")
+    flags.add_count(parser, "--rounds", 20, "turns of each; more, less noise")
+    parser.add_argument("--against", type=flags.names, default=(), metavar="LIB,...", help="other libraries: sb3, sbx")
+    flags.add_path(parser, "--peers", "DIR", "their packages", ".peers")
+    flags.add_path(parser, "--out", "DIR", "for the results", "bench")
+
+
+def answer(arguments: argparse.Namespace) -> Answer:
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    from mepg.algos import find
+    from mepg.bench.measure import measure, measure_updates
+    from mepg.bench.peers import prepare
+    from mepg.bench.show import draw, to_markdown, updates_table
+    from mepg.run.envs import Env
+    from mepg.run.files import write_json, write_whole
+
+    flags.require("rounds", arguments.rounds)
+    for name in arguments.algorithms:
+        find(name)
+    err = Console(stderr=True, highlight=False)
+    if arguments.algorithms:
+        with _watching(err) as watch:
+            updates = measure_updates(arguments.algorithms, arguments.rounds, watch)
+        return Answer(updates, updates_table(updates))
+    Env("HopperBulletEnv-v0").close()  # says what is missing, if PyBullet is
+    peers = [prepare(name, arguments.peers, err.print) for name in arguments.against]
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    with _watching(err) as watch:
+        results = measure(arguments.rounds, peers, watch)
+    results["about"]["peers"] = {peer.name: peer.versions for peer in peers}
+    write_json(arguments.out / "bench.json", results)
+    text = to_markdown(results)
+    write_whole(arguments.out / "bench.md", text.encode())
+    draw(results, arguments.out / "bench.png")
+    if not arguments.json:
+        Console().print(Markdown(text))
+    return Answer(results, f"-> {arguments.out}/bench.json, bench.md, bench.png")
+
+
+@contextlib.contextmanager
+def _watching(console: Console) -> Iterator[Callable[[str, int, int], None]]:
+    """A line that says what is measured, and how far that is; lines where there is no terminal."""
+    with console.status("") as status:
+
+        def watch(what: str, turn: int, rounds: int) -> None:
+            status.update(f"{what} ({turn} of {rounds})")
+            if turn == 0 and not console.is_terminal:
+                console.print(what)
+
+        yield watch

@@ -1,0 +1,63 @@
+"""play a run's policy without exploration"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from pathlib import Path
+
+from mepg import flags
+from mepg.commands import Answer
+from mepg.errors import UsageError
+
+COMPUTES = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
+    flags.add_episodes(parser)
+    flags.add_path(parser, "--video", "FILE", "film the first episode: .mp4 or .gif")
+    parser.add_argument("--render", action="store_true", help="watch in a window")
+
+
+def answer(arguments: argparse.Namespace) -> Answer:
+    import numpy as np
+
+    from mepg.run.envs import Env, has_screen
+    from mepg.run.evaluate import play
+    from mepg.run.folder import Folder
+    from mepg.run.keys import episode_seed
+    from mepg.run.policy import load_policy
+    from mepg.run.video import Film
+
+    flags.require("episodes", arguments.episodes)
+    if arguments.render and arguments.video:
+        raise UsageError("--render shows a window and --video films without one: choose one of them")
+    if arguments.render and not has_screen():
+        raise UsageError("there is no screen to open a window on ($DISPLAY is not set): --video out.mp4 films instead")
+    folder = Folder(arguments.run)
+    film = contextlib.nullcontext() if arguments.video is None else Film(arguments.video)
+    env = Env(folder.env(arguments.env), "human" if arguments.render else "rgb_array" if arguments.video else None)
+    policy = load_policy(folder, env)
+    arguments.say(policy.title)
+    episodes = []
+    for i in range(arguments.episodes):
+        with film if i == 0 else contextlib.nullcontext() as filming:
+            watch = None if filming is None else lambda to=filming: to.add(env.picture(), env.fps)
+            episodes.append(play(policy.act, env, episode_seed(arguments.seed, "eval", i), watch))
+        seen = f"   -> {arguments.video}" if filming is not None else ""
+        total, length = episodes[-1]
+        arguments.say(f"  episode {i + 1:>3}: return {total:10,.2f}   length {length:,}{seen}")
+    env.close()
+    totals = [episode.total for episode in episodes]
+    mean, std = float(np.mean(totals)), float(np.std(totals))
+    data = {
+        "run": str(arguments.run),
+        "step": policy.step,
+        "mean_reward": mean,
+        "std_reward": std,
+        "returns": totals,
+        "lengths": [episode.length for episode in episodes],
+        "video": arguments.video and str(arguments.video),
+    }
+    return Answer(data, f"mean return {mean:,.2f} +- {std:,.2f}")

@@ -1,0 +1,54 @@
+"""compare what a run's critics believe with what really followed"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from mepg import flags
+from mepg.commands import Answer
+from mepg.errors import UsageError
+from mepg.run.config import Config, settings_of
+from mepg.words import many
+
+COMPUTES = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="runs' folders; several: side by side, too")
+    flags.add_episodes(parser)
+    flags.add_path(parser, "--out", "FILE", "for several runs: .png", "inspect.png")
+
+
+def answer(arguments: argparse.Namespace) -> Answer:
+    from mepg.report.inside import MOST, describe, draw_inspections, noise_ratio
+    from mepg.run.files import not_writable, write_whole
+    from mepg.run.folder import Folder
+    from mepg.run.inspection import inspect_run, write_inspection
+
+    flags.require("episodes", arguments.episodes)
+    settings_of(Config)["seed"].check(arguments.seed)
+    if arguments.out.suffix != ".png":
+        raise UsageError(f"the picture is a .png, not {arguments.out.name!r}")
+    if len(arguments.runs) > MOST:
+        raise UsageError(f"at most {many(MOST, 'run')} fit into a picture, not {len(arguments.runs)}")
+    folders = [Folder(path) for path in arguments.runs]
+    found, written, text = [], [], ""
+    for folder in folders:
+        folder.env(arguments.env)  # what is no run is said before anything is played
+    for folder in folders:
+        found.append(inspect_run(folder, arguments.episodes, arguments.seed, arguments.env))
+        try:
+            write_inspection(folder, found[-1])
+            write_whole(folder.inspection_picture, draw_inspections(found[-1:]))
+        except OSError as error:
+            raise not_writable(folder.path, error) from None
+        written.append(folder.inspection_picture)
+        arguments.say(f"{describe(found[-1])}\n  -> {written[-1]}")
+    if len(found) > 1:
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(arguments.out, draw_inspections(found))
+        written.append(arguments.out)
+        text = f"{arguments.out}: {many(len(found), 'run')} side by side"
+    runs = [{**one.figures(), "noise_ratio": noise_ratio(one)} for one in found]
+    return Answer({"runs": runs, "pictures": [str(path) for path in written]}, text)

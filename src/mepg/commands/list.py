@@ -1,0 +1,68 @@
+"""the algorithms and the paper's environments; or the runs in some folders"""
+
+from __future__ import annotations
+
+import argparse
+
+from mepg import flags
+from mepg.commands import Answer
+from mepg.errors import UsageError
+from mepg.words import many
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.add_runs(parser, "*")
+
+
+def answer(arguments: argparse.Namespace) -> Answer:
+    return _runs(arguments) if arguments.runs else _names()
+
+
+def _runs(arguments: argparse.Namespace) -> Answer:
+    from mepg.report.runs import collect
+    from mepg.run.folder import Folder
+
+    runs, problems = collect(arguments.runs)
+    if not runs and problems:
+        raise UsageError(f"{problems[0].path} {problems[0].reason}")
+    rows: list[tuple[str, ...]] = [("run", "algorithm", "environment", "seed", "step", "return", "")]
+    data = []
+    for run in sorted(runs, key=lambda run: run.path):
+        step = int(run.steps[-1]) if len(run.steps) else 0
+        last = float(run.means[-1]) if len(run.steps) else None
+        state = "finished" if run.finished else "running" if Folder(run.path).in_use() else "unfinished"
+        about = {"algorithm": run.config.algorithm, "env": run.config.env, "seed": run.config.seed}
+        data.append({"run": str(run.path), **about, "step": step, "return": last, "state": state})
+        shown = "" if last is None else f"{last:,.1f}"
+        rows.append((str(run.path), *map(str, about.values()), f"{step:,}", shown, state))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = (
+            cell.rjust(w) if 3 <= i <= 5 else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
+        lines.append("  ".join(cells).rstrip())
+    lines += [f"left out: {problem.path} {problem.reason}" for problem in problems]
+    left_out = [{"path": str(problem.path), "reason": problem.reason} for problem in problems]
+    return Answer({"runs": data, "left_out": left_out}, "\n".join(lines))
+
+
+def _names() -> Answer:
+    from mepg.algos import algorithms
+    from mepg.run.envs import PAPER_TASKS
+
+    data = {
+        "algorithms": {name: {"summary": a.summary, "parent": a.parent} for name, a in algorithms().items()},
+        "environments": {name: {"obs": sizes.obs, "action": sizes.action} for name, sizes in PAPER_TASKS.items()},
+    }
+    lines = ["Algorithms"]
+    for name, algorithm in algorithms().items():
+        of = f" ({algorithm.parent})" if algorithm.parent else ""
+        lines.append(f"  {name:<15} {algorithm.summary}{of}")
+    lines += ["", "Environments of the paper"]
+    lines += [
+        f"  {name:<37} {many(s.obs, 'observation'):>15}, {many(s.action, 'action')}" for name, s in PAPER_TASKS.items()
+    ]
+    lines += ["", "Any Gymnasium environment with a flat Box observation and a Box action works: --env Pendulum-v1,",
+              "or --env my_package:MyEnv-v0 for one that a package of yours registers."]  # fmt: skip
+    return Answer(data, "\n".join(lines))

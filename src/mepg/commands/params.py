@@ -1,0 +1,38 @@
+"""parameter counts, as the paper counts and as they are"""
+
+from __future__ import annotations
+
+import argparse
+
+from mepg.commands import Answer
+
+COMPUTES = True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--env", metavar="ID", help="one environment instead of the paper's eight")
+
+
+def answer(arguments: argparse.Namespace) -> Answer:
+    from mepg.algos import algorithms
+    from mepg.core.arithmetic import ours
+    from mepg.run.envs import PAPER_TASKS, Env, full_id
+
+    tasks = PAPER_TASKS
+    if arguments.env is not None:
+        env_id = full_id(arguments.env)
+        tasks = {env_id: PAPER_TASKS.get(env_id) or Env(env_id).sizes}
+    counts = {
+        name: {env: ours(algorithm.count_parameters)(algorithm.spec, sizes)._asdict() for env, sizes in tasks.items()}
+        for name, algorithm in algorithms().items()
+    }
+    lines = ["Parameters in thousands, target networks included: as the paper counts | as they are", ""]
+    headings = [env.replace("BulletEnv-v0", "") for env in tasks]
+    headings = [heading.replace("InvertedPendulumSwingup", "Swingup") for heading in headings]
+    headings = [heading.replace("InvertedDoublePendulum", "DoublePendulum") for heading in headings]
+    lines.append(f"{'':<15}" + "".join(f"{heading:>18}" for heading in headings))
+    for name, row in counts.items():
+        cells = (f"{c['as_paper'] / 1000:.0f} | {c['as_is'] / 1000:.0f}" for c in row.values())
+        lines.append(f"{name:<15}" + "".join(f"{cell:>18}" for cell in cells))
+    lines += ["", "The paper counts a Gaussian policy without its log-std outputs (D11)."]
+    return Answer(counts, "\n".join(lines))

@@ -1,0 +1,38 @@
+"""the learning curves of any runs in one picture"""
+
+from __future__ import annotations
+
+import argparse
+
+from mepg import flags
+from mepg.commands import Answer
+from mepg.errors import UsageError
+from mepg.words import many
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.add_runs(parser, "+")
+    flags.add_path(parser, "--out", "FILE", ".png or .svg", "curves.png")
+
+
+def answer(arguments: argparse.Namespace) -> Answer:
+    from mepg.report.figures import draw_curves
+    from mepg.report.page import curves_of
+    from mepg.report.runs import collect
+    from mepg.run.files import write_whole
+
+    kind = arguments.out.suffix.removeprefix(".")
+    if kind not in ("png", "svg"):
+        raise UsageError(f"a picture is .png or .svg, not {arguments.out.name!r}")
+    runs, problems = collect(arguments.runs)
+    curves = curves_of([run for run in runs if len(run.steps)])
+    if not curves.panels:
+        reason = f"{problems[0].path} {problems[0].reason}" if problems else "no run has been evaluated yet"
+        raise UsageError(f"there is nothing to draw: {reason}")
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(arguments.out, draw_curves(curves)[kind])
+    left_out = [f"left out: {problem.path} {problem.reason}" for problem in problems]
+    drawn = sum(len(panel.curves) for panel in curves.panels)
+    data = {"picture": str(arguments.out), "runs": len(runs), "curves": drawn, "left_out": left_out}
+    said = f"{arguments.out}: {many(drawn, 'curve')} from {many(len(runs), 'run')}"
+    return Answer(data, "\n".join([*left_out, said]))

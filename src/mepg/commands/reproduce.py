@@ -1,0 +1,136 @@
+"""carry out the paper's experiments, or go on with them"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from mepg import flags
+from mepg.commands import Answer
+from mepg.errors import UsageError
+from mepg.process import EXIT_FAILURE
+from mepg.signals import status_of, stopping
+from mepg.words import many
+
+if TYPE_CHECKING:
+    from mepg.engine.schedule import Stock
+    from mepg.paper.experiments import Selection
+
+COMPUTES, SAVES = True, True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("experiments", metavar="NAME", nargs="*", help="table1, figure2, ...; all of them if none")
+    parser.add_argument("--plan", default="desk", metavar="P", help="smoke, desk or paper: how much of it (desk)")
+    parser.add_argument("--only", type=flags.names, metavar="ALGO,...", help="only these rows")
+    parser.add_argument("--envs", type=flags.names, metavar="ID,...", help="only these environments")
+    parser.add_argument("--seeds", type=_seeds, metavar="A-B", help="these seeds: 0-2, or 0,3")
+    flags.add_count(parser, "--steps", None, "other than the plan's; kept apart from its runs")
+    flags.add_path(parser, "--results", "DIR", "for runs", "results")
+    flags.add_engine(parser)
+    parser.add_argument("--dry-run", action="store_true", help="only say what there is to do, and how long it takes")
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    """0-2 or 0,3 or both."""
+    try:
+        ends = [[flags.count(end) for end in part.split("-")] for part in text.split(",")]
+        if any(len(end) > 2 or end[-1] - end[0] > 10_000 for end in ends):
+            raise ValueError
+    except (ValueError, argparse.ArgumentTypeError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of seeds, such as 0-2 or 0,3") from None
+    return tuple(seed for end in ends for seed in range(end[0], end[-1] + 1))
+
+
+def answer(arguments: argparse.Namespace) -> Answer:
+    from mepg.display import Board
+    from mepg.engine.schedule import carry_out, claim, take_stock
+    from mepg.paper.experiments import jobs
+    from mepg.report.page import write_report
+
+    selections = _selections(arguments)
+    wanted = {job.folder: job for selection in selections for job in jobs(selection, arguments.results)}
+    folder = arguments.results / selections[0].folder_name
+    stock = take_stock(wanted.values())
+    if arguments.dry_run:
+        return _what_there_is_to_do(arguments, stock)
+    engine = flags.engine_of(arguments)
+    with (
+        claim(folder),
+        stopping() as stop,
+        Board(stock.missing, len(stock.finished), quiet=arguments.json) as board,
+    ):
+        failures = carry_out(stock.missing, engine, folder / "logs", board, lambda: stop.by is not None)
+    failures += stock.unusable
+    done = len(take_stock(wanted.values()).finished)
+    data = {
+        "runs": len(wanted),
+        "finished": done,
+        "failed": [{"run": str(f.job.folder), "reason": f.reason, "log": f.log and str(f.log)} for f in failures],
+        "stopped_by": stop.by,
+    }
+    lines = [f"{done} of {many(len(wanted), 'run')} finished, in {folder}"]
+    lines += [f"  failed: {f.job.folder.name}: {f.reason}" + (f" ({f.log})" if f.log else "") for f in failures]
+    if stop.by is not None:
+        lines.append(f"{stop.by}: saved; the same command goes on from there")
+        return Answer(data, "\n".join(lines), status_of(stop.by))
+    try:
+        names = [selection.name for selection in selections]
+        page = write_report([folder], arguments.results / f"{folder.name}.html", names).page
+        data["report"] = str(page)
+        lines.append(f"  page: {page}")
+    except UsageError as error:  # what was done is said all the same
+        lines.append(f"  no page: {error}")
+    return Answer(data, "\n".join(lines), EXIT_FAILURE if failures else 0)
+
+
+def _selections(arguments: argparse.Namespace) -> list[Selection]:
+    """The experiments that were named, narrowed down; of several, those of which something is left."""
+    from mepg.paper.experiments import EXPERIMENTS, select
+
+    chosen = {name: getattr(arguments, name) for name in ("only", "envs", "seeds", "steps")}
+    found, errors = [], []
+    for name in arguments.experiments or EXPERIMENTS:
+        try:
+            found.append(select(name, arguments.plan, **chosen))
+        except UsageError as error:
+            errors.append(error)
+            if name not in EXPERIMENTS:
+                raise
+    if not found:
+        raise errors[0]
+    return found
+
+
+def _what_there_is_to_do(arguments: argparse.Namespace, stock: Stock) -> Answer:
+    """How many runs, how many of them are there, and how long the rest takes here."""
+    from rich.console import Console
+    from rich.progress import track
+
+    from mepg.engine.local import Local
+    from mepg.engine.speed import Speeds
+
+    speeds = Speeds(arguments.results / "speeds.json")
+    missing, finished = stock.missing, len(stock.finished)
+    runs = finished + len(missing) + len(stock.unusable)
+    kinds = {job.config.algorithm: job for job in missing if speeds.of(job) is None}
+    console = Console(stderr=True)
+    for job in track(list(kinds.values()), "measuring this machine", console=console, transient=True):
+        if speeds.of(job) is None:
+            speeds.measure(job)
+    each = {job: speed.seconds(job.config) for job in missing if (speed := speeds.of(job)) is not None}
+    workers = Local(arguments.workers).capacity()
+    seconds = sum(each.values()) / workers
+    data = {"runs": runs, "finished": finished, "missing": len(missing), "seconds": seconds, "workers": workers}
+    lines = [f"{many(runs, 'run')}, {finished} of them finished"]
+    if missing:
+        lines[0] += f"; the rest takes about {_duration(seconds)} on {many(workers, 'core')}"
+    lines += [f"  cannot be used: {failure.job.folder.name}: {failure.reason}" for failure in stock.unusable]
+    return Answer({**data, "unusable": [str(failure.job.folder) for failure in stock.unusable]}, "\n".join(lines))
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:,.1f} {unit}"
+    return many(round(seconds), "second")

@@ -1,0 +1,81 @@
+"""train an agent, or go on with a run that was interrupted"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mepg import flags
+from mepg.commands import Answer
+from mepg.process import program
+from mepg.run.config import Config, Sitting
+from mepg.signals import status_of, stopping
+from mepg.words import many
+
+if TYPE_CHECKING:
+    from mepg.run.session import Session
+
+COMPUTES, SAVES = True, True
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("algorithm", metavar="ALGO", nargs="?", help="a name from `mepg list`, or module:name")
+    parser.add_argument("--env", metavar="ID", help="a Gymnasium id, or module:id")
+    flags.add_path(parser, "--config", "FILE", "settings as JSON, such as those that `tune` found")
+    flags.add_path(parser, "--out", "DIR", "the run's folder (a name of its own under runs/)")
+    flags.add_settings(parser, Config)
+    flags.add_settings(parser, Sitting)
+    flags.add_set(parser)
+
+
+def answer(arguments: argparse.Namespace) -> Answer:
+    if arguments.algorithm is None or arguments.env is None:
+        arguments.parser.error("the following arguments are required: ALGO, --env; or a --config that names them")
+    from mepg.display import Display
+    from mepg.run.session import Session
+
+    config = Config.make(arguments.algorithm, arguments.set, env=arguments.env, **flags.said(arguments, Config))
+    named_after = arguments.set if arguments.config is None else [arguments.config.stem]
+    path = arguments.out or Path("runs") / config.folder_name(named_after)
+    with Session(config, path, Sitting(**flags.said(arguments, Sitting))) as session:
+        already_finished = session.result is not None
+        with Display(session, quiet=arguments.json) as display, stopping(session.stop):
+            for record in session:
+                display.show(record)
+        if session.result is None:
+            return _stopped(session)
+        if not session.folder.curve_file.exists():
+            from mepg.report.curves import draw_learning_curve  # a second, which need not come before the first step
+
+            title = f"{config.algorithm} on {config.env}, seed {config.seed}"
+            draw_learning_curve(session.folder.curve_file, title, session.folder.evaluations(config))
+    text = _ending(session, "Already finished" if already_finished else "Finished")
+    return Answer({"run": str(path), "finished": True, **session.result}, text)
+
+
+def _stopped(session: Session) -> Answer:
+    step, by = session.loop.step, session.stopped_by or "SIGTERM"
+    data = {"run": str(session.folder.path), "finished": False, "step": step, "stopped_by": by}
+    text = f"{by}: saved at step {step:,} of {session.config.steps:,}; the same command goes on from there"
+    return Answer(data, text, status_of(by))
+
+
+def _ending(session: Session, how: str) -> str:
+    config, folder, result = session.config, session.folder, session.result or {}
+    best = many(min(5, result["evaluations"]), "best evaluation")
+    # A module that a file names is not imported unless the user names it too.
+    env = f" --env {shlex.quote(config.env)}" if ":" in config.env else ""
+    algorithm = f" --algorithm {shlex.quote(config.algorithm)}" if ":" in config.algorithm else ""
+    return "\n".join(
+        [
+            f"{how}: {many(result['steps'], 'step')} in {result['seconds'] / 60:.1f} minutes",
+            f"  return   {result['final_return']:,.1f} at the end, {result['best_return']:,.1f} at best,",
+            f"           {result['mean_of_five_best']:,.1f} over the {best}",
+            f"  curve    {folder.curve_file}",
+            f"  run      {folder.path}",
+            f"  next     {program()} eval {shlex.quote(str(folder.path))}{env}{algorithm}",
+            f"           {program()} train me-ddpg --env HopperBulletEnv-v0",
+        ]
+    )

@@ -1,0 +1,107 @@
+"""Ctrl-C and SIGTERM, for every kind of process.
+
+A process of our own that has something to save is asked to stop by the first signal, and ends at once by the second.
+In a user's process, Ctrl-C stays a KeyboardInterrupt, which waits for the end of a step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+import threading
+import types
+from collections.abc import Callable, Iterator
+
+
+def status_of(name: str) -> int:
+    """The exit status of a process that this signal ended."""
+    return 128 + signal.Signals[name]
+
+
+def end_at_once(number: int, _: types.FrameType | None = None) -> None:
+    """Leave without a word from anyone else: files are whole or absent, and an orderly exit may crash in JAX."""
+    show_cursor = b"\x1b[?25h\n" if os.isatty(_stderr()) else b""
+    with contextlib.suppress(OSError):  # nobody may be there to read it
+        os.write(_stderr(), show_cursor + b"mepg: interrupted; what the last checkpoint holds is safe\n")
+    os._exit(128 + number)
+
+
+def ending_at_once() -> contextlib.AbstractContextManager[None]:
+    """While there is nothing to save yet, or nothing any more."""
+    _stderr()
+    return _handled_by(end_at_once)
+
+
+def ends_at_once() -> bool:
+    """Whether that is what would happen now."""
+    return signal.getsignal(signal.SIGTERM) is end_at_once
+
+
+class Stop:
+    """Whether this process has been asked to stop, and by which signal."""
+
+    by: str | None = None
+
+
+@contextlib.contextmanager
+def stopping(act: Callable[[int], None] = lambda _: None) -> Iterator[Stop]:
+    """Note the first signal, and `act` on it; end at once by the second, which is not to be waited for."""
+    stop = Stop()
+
+    def note(number: int, _: types.FrameType | None) -> None:
+        if stop.by is not None:
+            end_at_once(number)
+        stop.by = signal.Signals(number).name
+        act(number)
+
+    with _handled_by(note):
+        yield stop
+
+
+@contextlib.contextmanager
+def interrupt_between_steps() -> Iterator[Callable[[], None]]:
+    """Ctrl-C in the middle of an update would take the networks with it: let it wait for the step, once.
+
+    Gives a function that raises KeyboardInterrupt if it has come. Where others handle the signal, or in
+    another thread, it is left to them.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield lambda: None
+        return
+    interrupted = False
+
+    def note(*_: object) -> None:
+        nonlocal interrupted
+        interrupted = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a second one does not wait
+
+    def check() -> None:
+        if interrupted:
+            raise KeyboardInterrupt
+
+    with _handled_by(note, signal.SIGINT):
+        yield check
+        check()  # in the last step
+
+
+@contextlib.contextmanager
+def _handled_by(handler: Callable[[int, types.FrameType | None], None], *numbers: signal.Signals) -> Iterator[None]:
+    """Both signals, if none is named."""
+    previous = {number: signal.signal(number, handler) for number in numbers or (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, before in previous.items():
+            signal.signal(number, before)
+
+
+@functools.cache
+def _stderr() -> int:
+    """A handle of its own: while PyBullet starts, the usual one leads nowhere."""
+    try:
+        return os.dup(2)
+    except OSError:  # there is none, and nobody to read it
+        return os.open(os.devnull, os.O_WRONLY)

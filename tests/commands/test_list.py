@@ -1,0 +1,42 @@
+"""mepg list, show and params."""
+
+import json
+
+from mepg.algos import algorithms
+from mepg.cli import main
+from mepg.run.envs import PAPER_TASKS
+
+
+def test_list_of_runs(finished, tmp_path, capsys):
+    early = tmp_path / "early"
+    early.mkdir()
+    (early / "run.json").write_bytes((finished / "run.json").read_bytes())
+    assert main(["list", str(early), str(finished)]) == 0  # the same run, once only
+    assert "unfinished" in (out := capsys.readouterr().out)
+    assert f"left out: {finished} the same run as {early}" in out
+    assert main(["list", str(finished), "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert run["run"] == str(finished)
+    assert (run["state"], run["seed"], type(run["return"])) == ("finished", 0, float)
+    assert main(["list", "nowhere"]) == 2
+    assert capsys.readouterr().err == "mepg: nowhere is not a folder\n"
+
+
+def test_list_show_params(capsys):
+    assert main(["list"]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in [*algorithms(), *PAPER_TASKS])
+    assert main(["list", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["algorithms"]["me-sac-r"]["parent"] == "me-sac"
+
+    assert main(["show", "me-sac-r", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["differs"] == {"dropout.masks": ["consistent", "independent"]}
+    assert main(["show", "td3", "--set", "dropout.p=0.1"]) == 0
+    assert "dropout.p" in capsys.readouterr().out
+
+    assert main(["params", "--json"]) == 0
+    counts = json.loads(capsys.readouterr().out)
+    assert counts["me-sac"]["AntBulletEnv-v0"] == {"as_paper": 226314, "as_is": 228370}
+    assert main(["params", "--env", "Pendulum-v1"]) == 0
+    assert "Pendulum-v1" in capsys.readouterr().out

@@ -1,0 +1,188 @@
+"""mepg train, mostly when something is wrong."""
+
+import json
+import os
+
+import pytest
+
+from mepg.cli import main
+from tests.commands.runs import TINY, train
+from tests.run import stubs  # noqa: F401
+from tests.run.processes import tensorboard
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["me-sacc", "--env", "Pendulum-v1"], "unknown algorithm 'me-sacc'; did you mean 'me-sac'?"),
+        (["me-sac", "--env", "Pendulum-v1", "--set", "droput.p=0.3"], "did you mean 'dropout.p'?"),
+        (["me-sac", "--env", "Pendulum-v1", "--set", "dropout.p=1"], "dropout.p must be in [0, 1), not 1.0"),
+        (["me-sac", "--env", "Pendulum-v1", "--steps", "0"], "steps must be at least 1, not 0"),
+        (["me-sac", "--env", "Pendulum-v1", "--seed", "-1"], "seed must be in [0, 4294967295]"),
+        (["me-sac", "--env", "Pendulum-v1", "--eval-every", "0"], "eval-every must be at least 1"),
+        (["me-sac", "--env", "Pendulum-v1", "--checkpoint-every", "0"], "checkpoint-every must be at least 1"),
+        (["me-sac", "--env", "Pendulum-v1", "--threads", "0"], "threads must be in [1, "),
+        (["me-sac", "--env", "Pendulum-v1", "--threads", "1000"], "threads must be in [1, "),
+        (
+            ["me-sac", "--env", "Pendulum-v1", "--set", "hidden=99999999999"],
+            "hidden must be one to a hundred widths in",
+        ),
+        (["me-sac", "--env", "Pendulum-v1", "--set", "replay_size=10000000000000"], "replay_size must be in"),
+        (["me-sac", "--env", "Pendulum-v1", "--set", "actor_every=99999999999"], "actor_every must be in"),
+        (["me-sac", "--env", "Pendulum-v1", "--set", "temperature.initial=1e300"], "temperature.initial must be in"),
+        (["me-sac", "--env", "Pendulum-v1", "--envs", "0"], "envs must be at least 1, not 0"),
+        (["me-sac", "--env", "Pendulum-v1", "--envs", "3"], "steps must be a multiple of envs=3, which are stepped"),
+        (["me-sac", "--env", "Pendulum-v1", "--envs", "2500"], "envs must be in [1, 1000]"),
+        (["me-sac", "--env", "Pendulum-v1", "--log", "csv,paper"], "unknown log 'paper'"),
+        (["me-sac", "--env", ":"], "cannot be made"),
+        (["me-sac", "--env", "StubDiscrete-v0"], "continuous ones"),
+        (["me-sac", "--env", "StubDictObs-v0"], "flat Box"),
+        (["me-sac", "--env", "StubUnbounded-v0"], "infinite action bounds"),
+        (["me-sac", "--env", "Nowhere-v0"], "unknown environment 'Nowhere-v0'"),
+        (["me-sac", "--env", "nowhere_at_all:X-v0"], "neither in this folder nor installed"),
+        (["me-sac", "--env", "Pendulum-v1", "--out", "/proc/nothing/here"], "cannot be written"),
+        (["me-sac", "--env", "Pendulum-v1", "--out", "file/run"], "cannot be written"),
+        (["me-sac", "--env", "Pendulum-v1", "--out", "full"], "holds other files"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(argv, says, capsys, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("mine too")
+    assert train(*argv) == 2
+    captured = capsys.readouterr()
+    assert says in captured.err
+    assert captured.err.startswith("mepg: ")
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+    assert sorted(os.listdir()) == ["file", "full"]
+    assert os.listdir("full") == ["thesis.txt"]
+
+
+def test_a_finished_run_whose_result_is_gone_is_not_overwritten(finished, tmp_path, capsys):
+    import shutil
+
+    folder = tmp_path / "copy"
+    shutil.copytree(finished, folder)
+    (folder / "result.json").unlink()
+    before = (folder / "policy.safetensors").read_bytes()
+    assert train("me-ddpg", "--env", "StubScaled-v0", "--steps", "60", "--out", str(folder), *TINY) == 2
+    assert "its result.json is gone" in capsys.readouterr().err
+    assert (folder / "policy.safetensors").read_bytes() == before
+
+
+def test_a_finished_run_says_so_and_stays_as_it_is(finished, capsys):
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+    assert train("me-ddpg", "--env", "StubScaled-v0", "--steps", "60", "--out", str(finished), *TINY) == 0
+    assert "Already finished: 60 steps" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
+
+
+@pytest.mark.parametrize("other", [["--seed", "1"], ["--steps", "70"], ["--set", "dropout.p=0.5"]])
+def test_a_folder_with_another_run_is_refused(finished, other, capsys):
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+    argv = ["me-ddpg", "--env", "StubScaled-v0", "--steps", "60", "--out", str(finished), *TINY, *other]
+    assert train(*argv) == 2
+    assert "holds another run" in capsys.readouterr().err
+    assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
+
+
+def test_what_a_run_leaves(finished):
+    assert {path.name.partition(".out")[0] for path in finished.iterdir()} == {
+        ".lock",
+        "checkpoints",
+        "curve.png",
+        "evaluations.npz",
+        "events",
+        "metrics.csv",
+        "policy.safetensors",
+        "result.json",
+        "run.json",
+    }
+    run = json.loads((finished / "run.json").read_text())
+    assert run["config"]["spec"]["dropout"]["p"] == 0.1
+    assert run["versions"]["jax"]
+
+
+def test_without_out_the_folder_says_what_it_is(capsys):
+    assert train("td3", "--env", "StubPlain-v0", "--steps", "30", "--seed", "7", *TINY, "--json") == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["run"] == "runs/td3_hidden=8_batch_size=8_warmup=20_StubPlain-v0_seed7"
+    assert data["finished"] is True
+    assert os.path.exists(data["run"] + "/policy.safetensors")  # noqa: PTH110
+
+
+def test_two_processes_on_one_folder(tmp_path, capsys):
+    import fcntl
+
+    folder = tmp_path / "run"
+    argv = ["ddpg", "--env", "StubPlain-v0", "--steps", "30", "--out", str(folder), *TINY]
+    folder.mkdir()
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert train(*argv) == 2
+    assert "another process is training there" in capsys.readouterr().err
+
+
+def test_metrics_and_tensorboard_have_the_names_that_sb3_users_know(tmp_path):
+    import csv
+
+    folder = tmp_path / "run"
+    assert train("me-sac", "--env", "StubPlain-v0", "--steps", "1000", "--out", str(folder), *TINY) == 0
+    train_names = {"actor_loss", "critic_loss", "ent_coef", "ent_coef_loss", "entropy", "q", "n_updates"}
+    train_names |= {"noise_one_mask", "noise_two_masks"}
+    names = {"rollout/ep_rew_mean", "rollout/ep_len_mean", "time/fps"} | {f"train/{name}" for name in train_names}
+    assert tensorboard(folder).keys() == names | {"eval/mean_reward", "eval/mean_ep_length"}
+    (row,) = csv.DictReader((folder / "metrics.csv").read_text().splitlines())
+    assert row.keys() == names | {"time/total_timesteps"}
+    assert all(float(value) == float(value) for value in row.values())
+    assert (row["time/total_timesteps"], row["train/n_updates"]) == ("1000", "980")
+
+
+def test_several_environments_and_normalised_observations(tmp_path, capsys):
+    argv = ["me-sac", "--env", "StubScaled-v0", "--steps", "120", "--eval-every", "60", *TINY]
+    assert train(*argv, "--envs", "4", "--normalize-obs", "--out", "run") == 0
+    assert "4 environments at a time, 1 gradient step for each step in an environment" in capsys.readouterr().out
+    config = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
+    assert (config["envs"], config["normalize_obs"]) == (4, True)
+    assert main(["eval", "run", "--episodes", "1"]) == 0
+    assert train(*argv, "--envs", "2", "--normalize-obs", "--out", "run") == 2
+    assert "envs=4 there, 2 here" in capsys.readouterr().err
+
+
+def test_settings_from_a_file_and_flags_that_win(tmp_path, capsys):
+    content = {"algorithm": "td3", "env": "StubPlain-v0", "steps": 30, "seed": 3, "eval_episodes": 1, "about": {"x": 1}}
+    content["set"] = ["hidden=8", "batch_size=8", "warmup=20", "discount=0.9"]
+    (tmp_path / "mine.json").write_text(json.dumps(content))
+    assert train("--config", "mine.json", "--seed", "5", "--set", "discount=0.8", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["run"] == "runs/td3_mine_StubPlain-v0_seed5"
+    config = json.loads((tmp_path / "runs/td3_mine_StubPlain-v0_seed5/run.json").read_text())["config"]
+    assert (config["seed"], config["steps"], config["spec"]["discount"], config["spec"]["hidden"]) == (5, 30, 0.8, [8])
+    assert train("ddpg", "--config", "mine.json", "--set", "exploration.std=0.3", "--out", "other") == 0
+    assert json.loads((tmp_path / "other/run.json").read_text())["config"]["algorithm"] == "ddpg"
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "must hold a JSON object"),
+        ('{"stepps": 3}', "unknown setting in mine.json 'stepps'; did you mean 'steps'?"),
+        ('{"set": "hidden=8"}', "set must be a list"),
+        (None, "No such file"),
+    ],
+)
+def test_a_file_of_settings_that_is_none(content, says, tmp_path, capsys):
+    if content is not None:
+        (tmp_path / "mine.json").write_text(content)
+    assert train("me-sac", "--env", "Pendulum-v1", "--config", "mine.json") == 2
+    err = capsys.readouterr().err
+    assert says in err
+    assert err.count("\n") == 1
+
+
+def test_a_file_brings_in_nothing_that_the_command_line_refuses(tmp_path, capsys):
+    (tmp_path / "mine.json").write_text('{"steps": "many"}')
+    with pytest.raises(SystemExit):
+        train("me-sac", "--env", "Pendulum-v1", "--config", "mine.json")
+    assert "'many' is not a whole number" in capsys.readouterr().err

@@ -1,0 +1,82 @@
+"""mepg tune, from the command line."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from mepg.cli import main
+from tests.test_environments import run_mepg
+
+SMALL = [
+    "--set",
+    "hidden=8",
+    "--set",
+    "batch_size=8",
+    "--set",
+    "warmup=20",
+    "--eval-episodes",
+    "1",
+    "--eval-every",
+    "100",
+]
+
+
+def test_bad_input_is_one_line(capsys, tmp_path):
+    pytest.importorskip("optuna")
+    for argv, says in (
+        (["me-sac", "--env", "Pendulum-v1", "--space", "droput.p=0:1"], "did you mean 'dropout.p'?"),
+        (["me-sacc", "--env", "Pendulum-v1"], "did you mean 'me-sac'?"),
+        (["me-sac", "--env", "Nowhere-v0"], "unknown environment"),
+        (["me-sac", "--env", "Pendulum-v1", "--steps", "1000"], "the warm-up is 25,000; --set warmup=1000"),
+        (["me-sac", "--env", "Pendulum-v1", "--trials", "0"], "trials must be at least 1"),
+        (["me-sac", "--env", "Pendulum-v1", "--seeds", "0"], "seeds must be at least 1"),
+        (["me-sac", "--env", "Pendulum-v1", "--workers", "1000"], "workers must be in"),
+    ):
+        assert main(["tune", *argv]) == 2
+        err = capsys.readouterr().err
+        assert says in err
+        assert err.count("\n") == 1
+    assert os.listdir(tmp_path) == []
+
+
+def test_without_the_extra_it_says_what_to_install(tmp_path):
+    done = run_mepg("tune", "me-sac", "--env", "Pendulum-v1", cwd=tmp_path, hide=["optuna"])
+    assert done.returncode == 2
+    assert done.stderr == "mepg: mepg tune needs Optuna, which is not installed: pip install 'mepg[tune]'\n"
+
+
+def test_killed_in_the_middle_the_same_command_goes_on(tmp_path):
+    """A real process, killed without warning while its second trial's runs are under way."""
+    pytest.importorskip("optuna")
+    argv = [sys.executable, "-m", "mepg", "tune", "me-ddpg", "--env", "Pendulum-v1", "--trials", "3", "--seeds", "2"]
+    argv += ["--steps", "600", "--space", "dropout.p=0.01:0.3", "--out", "study", *SMALL, "--json"]
+    trials = tmp_path / "study" / "trials"
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not list((trials / "0001-seed0" / "checkpoints").glob("*.json")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    second = subprocess.run(argv, capture_output=True, text=True)
+    assert second.returncode == 2
+    assert "in use" in second.stderr
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    proposed = {path.name: json.loads((path / "run.json").read_text())["config"] for path in trials.iterdir()}
+    results = {path: path.stat().st_mtime_ns for path in trials.rglob("result.json")}
+    assert len(results) >= 2
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert (data["complete"], data["failed"]) == (3, 0)
+    assert {path: path.stat().st_mtime_ns for path in results} == results, "what was finished is not run again"
+    assert {name: json.loads((trials / name / "run.json").read_text())["config"] for name in proposed} == proposed
+    assert sorted(path.name for path in trials.iterdir()) == [f"000{i}-seed{j}" for i in range(3) for j in range(2)]
+    # And what it found is what train takes.
+    assert main(["train", "--config", data["best"]["file"], "--seed", "9", "--out", "found", "--steps", "200"]) == 0
+    config = json.loads((tmp_path / "found" / "run.json").read_text())["config"]
+    (setting,) = data["best"]["set"]
+    assert config["spec"]["dropout"]["p"] == float(setting.partition("=")[2])
