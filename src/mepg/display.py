@@ -55,7 +55,7 @@ class Display:
         # stderr with --json: notes must not get lost, and must not get into the data
         self._console = Console(stderr=quiet, highlight=False, soft_wrap=True)
         self._quiet = quiet
-        self._live = self._console.is_terminal and not quiet and session.result is None
+        self._live = self._console.is_terminal and not quiet
         self._progress = Progress(
             _text("{task.description}"),
             BarColumn(bar_width=None, table_column=Column(ratio=1)),
@@ -74,7 +74,7 @@ class Display:
         session, config = self._session, self._session.config
         for note in session.notes:
             self._console.print(f"mepg: {note}", markup=False)
-        if session.result is None and not self._quiet:
+        if not self._quiet:
             self._console.print(
                 f"{config.algorithm} on {config.env}, seed {config.seed} -> {session.folder.path}", markup=False
             )
@@ -86,7 +86,7 @@ class Display:
                 "compiling", total=config.steps, completed=session.started_at, speed="", evaluation=""
             )
             self._screen.refresh()
-        self._began, self._first = time.monotonic(), self._session.loop.step if session.result is None else 0
+        self._began, self._first = time.monotonic(), self._session.loop.step
         return self
 
     def __exit__(

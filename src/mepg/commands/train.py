@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mepg import flags
 from mepg.commands import Answer
@@ -15,6 +15,7 @@ from mepg.signals import status_of, stopping
 from mepg.words import many
 
 if TYPE_CHECKING:
+    from mepg.run.folder import Folder
     from mepg.run.session import Session
 
 COMPUTES, SAVES = True, True
@@ -34,25 +35,28 @@ def answer(arguments: argparse.Namespace) -> Answer:
     if arguments.algorithm is None or arguments.env is None:
         arguments.parser.error("the following arguments are required: ALGO, --env; or a --config that names them")
     from mepg.display import Display
+    from mepg.run.folder import Folder
     from mepg.run.session import Session
 
     config = Config.make(arguments.algorithm, arguments.set, env=arguments.env, **flags.said(arguments, Config))
     named_after = arguments.set if arguments.config is None else [arguments.config.stem]
     path = arguments.out or Path("runs") / config.folder_name(named_after)
-    with Session(config, path, Sitting(**flags.said(arguments, Sitting))) as session:
-        already_finished = session.result is not None
-        with Display(session, quiet=arguments.json) as display, stopping(session.stop):
-            for record in session:
-                display.show(record)
-        if session.result is None:
-            return _stopped(session)
-        if not session.folder.curve_file.exists():
-            from mepg.report.curves import draw_learning_curve  # a second, which need not come before the first step
+    folder, sitting = Folder(path), Sitting(**flags.said(arguments, Sitting))
+    result, how = folder.finished(config), "Already finished"
+    if result is None:
+        with Session(config, path, sitting) as session:
+            with Display(session, quiet=arguments.json) as display, stopping(session.stop):
+                for record in session:
+                    display.show(record)
+            if session.result is None:
+                return _stopped(session)
+        result, how = session.result, "Finished"
+    if not folder.curve_file.exists():
+        from mepg.report.curves import draw_learning_curve  # a second, which need not come before the first step
 
-            title = f"{config.algorithm} on {config.env}, seed {config.seed}"
-            draw_learning_curve(session.folder.curve_file, title, session.folder.evaluations(config))
-    text = _ending(session, "Already finished" if already_finished else "Finished")
-    return Answer({"run": str(path), "finished": True, **session.result}, text)
+        title = f"{config.algorithm} on {config.env}, seed {config.seed}"
+        draw_learning_curve(folder.curve_file, title, folder.evaluations(config))
+    return Answer({"run": str(path), "finished": True, **result}, _ending(how, folder, config, result))
 
 
 def _stopped(session: Session) -> Answer:
@@ -62,8 +66,7 @@ def _stopped(session: Session) -> Answer:
     return Answer(data, text, status_of(by))
 
 
-def _ending(session: Session, how: str) -> str:
-    config, folder, result = session.config, session.folder, session.result or {}
+def _ending(how: str, folder: Folder, config: Config, result: dict[str, Any]) -> str:
     best = many(min(5, result["evaluations"]), "best evaluation")
     # A module that a file names is not imported unless the user names it too.
     env = f" --env {shlex.quote(config.env)}" if ":" in config.env else ""

@@ -20,9 +20,7 @@ class Job(NamedTuple):
 
     def finished(self) -> bool:
         """Whether it is already there; a UsageError if something else is."""
-        folder = Folder(self.folder)
-        folder.check_free_for(self.config)
-        return folder.result(self.config) is not None
+        return Folder(self.folder).finished(self.config) is not None
 
     @property
     def progress_file(self) -> Path:

@@ -40,6 +40,8 @@ def main() -> int:
 
     trust(told["config"]["algorithm"])  # whoever started this process has imported it too
     job = Job(Config.from_json(told["config"]), Path(told["folder"]))
+    if job.finished():
+        return 0
     sitting = Sitting(checkpoint_every=min(Sitting.checkpoint_every, job.config.eval_every))
     with Session(job.config, job.folder, sitting) as session, stopping(session.stop) as stop:
         for note in session.notes:

@@ -164,6 +164,11 @@ class Folder:
             raise UsageError(f"{self.path} holds a finished run whose result is damaged: {damage}") from None
         return Ending(summary, sealed)
 
+    def finished(self, config: Config) -> dict[str, Any] | None:
+        """What this very run came to, if it is finished; a UsageError if something else is here."""
+        self.check_free_for(config)
+        return self.result(config)
+
     def result(self, config: Config) -> dict[str, Any] | None:
         """What the run came to, or None while it is not finished."""
         ending = self.ending(config)

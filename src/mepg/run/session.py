@@ -27,7 +27,7 @@ from mepg.run.watchdog import Watchdog
 
 
 class Session:
-    """Iterate it for the run's records. What has to be kept is kept: results, metrics, checkpoints.
+    """Iterate it for the records of a run that is not finished. It keeps results, metrics and checkpoints.
 
     On a folder with an unfinished run it goes on from where that stood, and ends with the same bits.
     """
@@ -37,16 +37,16 @@ class Session:
         check(self._sitting.log)
         self.config = config
         self.folder = Folder(path)
-        self.folder.check_free_for(config)
-        self.result = self.folder.result(config)
+        if self.folder.finished(config) is not None:
+            raise UsageError(f"{path} holds this run, finished: there is nothing left to do")
+        self.result: dict[str, Any] | None = None  # until the run is finished
         self.latest: dict[str, float] = {}  # of every metric
         self.notes: list[str] = []  # for the person who watches
         self.stopped_by: str | None = None  # the signal's name, if one ended this session
         self._open = contextlib.ExitStack()
-        if self.result is None:
-            with self._open:  # closes what was opened, should anything go wrong
-                self._prepare()
-                self._open = self._open.pop_all()
+        with self._open:  # closes what was opened, should anything go wrong
+            self._prepare()
+            self._open = self._open.pop_all()
 
     def _prepare(self) -> None:
         watchdog = None
@@ -61,10 +61,9 @@ class Session:
         self.checkpoints = Checkpoints(self.folder.path, self.config.fingerprint)
         if self.folder.policy_file.exists() and not self.checkpoints.replay_folder.exists():
             raise UsageError(f"{self.folder.path} holds a finished run, but its {self.folder.result_file.name} is gone")
-        self._open.enter_context(
-            self.folder.claim(self.config, self.loop.envs.spaces)
-        )  # the first thing that is written
-        self._require_the_same_environment(self.loop.envs.spaces)
+        spaces = self.loop.envs.spaces
+        self._open.enter_context(self.folder.claim(self.config, spaces))  # the first thing that is written
+        self._require_the_same_environment(spaces)
         self._note_changed_versions()
         self._began = time.monotonic()
         self._resume()
@@ -90,8 +89,6 @@ class Session:
                 raise
 
     def __iter__(self) -> Iterator[Record]:
-        if self.result is not None:
-            return
         try:
             with _memory_errors_of_jax():
                 yield from self._records()
