@@ -385,7 +385,7 @@ def _train(arguments: argparse.Namespace) -> int:
         if session.result is None:
             return _say_stopped(arguments, session, path)
         if not session.folder.curve_file.exists():
-            from mepg.report.curves import draw_learning_curve  # a second, which need not come before the first step
+            from mepg.report.figures import draw_learning_curve  # a second, which need not come before the first step
 
             title = f"{config.algorithm} on {config.env}, seed {config.seed}"
             draw_learning_curve(session.folder.curve_file, title, session.folder.evaluations(config))
@@ -514,7 +514,7 @@ def _eval(arguments: argparse.Namespace) -> int:
 
 
 def _inspect(arguments: argparse.Namespace) -> int:
-    from mepg.report.inside import MOST, describe, draw_inspections, noise_ratio
+    from mepg.report.inspection import MOST, draw_inspections, in_words
     from mepg.run.files import not_writable, write_whole
     from mepg.run.folder import Folder
     from mepg.run.inspection import inspect_run, write_inspection
@@ -541,7 +541,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
             raise not_writable(folder.path, error) from None
         written.append(folder.inspection_picture)
         if not arguments.json:
-            print(_plain(f"{describe(found[-1])}\n  -> {written[-1]}"), flush=True)
+            print(_plain(f"{in_words(found[-1])}\n  -> {written[-1]}"), flush=True)
     if len(found) > 1:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         write_whole(arguments.out, draw_inspections(found))
@@ -549,8 +549,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
         if not arguments.json:
             print(f"{arguments.out}: {many(len(found), 'run')} side by side")
     if arguments.json:
-        runs = [{**one.figures(), "noise_ratio": noise_ratio(one)} for one in found]
-        _say(arguments, {"runs": runs, "pictures": [str(path) for path in written]}, "")
+        _say(arguments, {"runs": [one.figures() for one in found], "pictures": [str(path) for path in written]}, "")
     return 0
 
 
@@ -681,7 +680,7 @@ def _reproduce(arguments: argparse.Namespace) -> int:
     from mepg.display import Board
     from mepg.engine.schedule import carry_out, claim, take_stock
     from mepg.paper.experiments import jobs
-    from mepg.report.page import write_report
+    from mepg.paper.report import write_report
 
     selections = _selections(arguments)
     wanted = {job.folder: job for selection in selections for job in jobs(selection, arguments.results)}
@@ -843,8 +842,7 @@ def _watching(console: Console) -> Iterator[Callable[[str, int, int], None]]:
 
 
 def _plot(arguments: argparse.Namespace) -> int:
-    from mepg.report.figures import draw_curves
-    from mepg.report.page import curves_of
+    from mepg.report.figures import draw_curves, own_curves
     from mepg.report.runs import collect
     from mepg.run.files import write_whole
 
@@ -852,14 +850,14 @@ def _plot(arguments: argparse.Namespace) -> int:
     if kind not in ("png", "svg"):
         raise UsageError(f"a picture is .png or .svg, not {arguments.out.name!r}")
     runs, problems = collect(arguments.runs)
-    curves = curves_of([run for run in runs if len(run.steps)])
+    curves = own_curves([run for run in runs if len(run.steps)])
     if not curves.panels:
         reason = f"{problems[0].path} {problems[0].reason}" if problems else "no run has been evaluated yet"
         raise UsageError(f"there is nothing to draw: {reason}")
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     write_whole(arguments.out, draw_curves(curves)[kind])
     left_out = [f"left out: {problem.path} {problem.reason}" for problem in problems]
-    drawn = sum(len(panel.curves) for panel in curves.panels)
+    drawn = sum(map(len, curves.panels.values()))
     data = {"picture": str(arguments.out), "runs": len(runs), "curves": drawn, "left_out": left_out}
     _say(
         arguments,
@@ -870,7 +868,7 @@ def _plot(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    from mepg.report.page import write_report
+    from mepg.paper.report import write_report
 
     report = write_report(arguments.runs or [Path("results")], arguments.out)
     data = {

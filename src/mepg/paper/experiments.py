@@ -7,6 +7,8 @@ same run: `jobs` gives each once.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -16,6 +18,7 @@ from mepg.engine.jobs import Job
 from mepg.errors import UsageError, unknown
 from mepg.run.config import Config
 from mepg.run.envs import PAPER_TASKS, full_id
+from mepg.words import many
 
 ALL_TASKS = tuple(PAPER_TASKS)
 FOUR_TASKS = ("AntBulletEnv-v0", "HalfCheetahBulletEnv-v0", "HopperBulletEnv-v0", "Walker2DBulletEnv-v0")
@@ -38,7 +41,6 @@ class Experiment(NamedTuple):
     rows: tuple[Row, ...]
     envs: tuple[str, ...]
     metric: Literal["return", "seconds", "parameters"] = "return"
-    published: str | None = None  # the table's name in published/results.csv
     shown_as: Literal["table", "curves", "heat map"] = "table"
 
 
@@ -51,6 +53,18 @@ class Plan(NamedTuple):
     eval_episodes: int = 10
     settings: tuple[str, ...] = ()
 
+    @property
+    def is_papers(self) -> bool:
+        """Whether runs are as long, as many and as well evaluated as the paper's."""
+        return self == PAPER
+
+    @property
+    def difference(self) -> str:
+        """From the paper's, in words."""
+        steps = f"{many(self.steps, 'step')} instead of {PAPER.steps:,}"
+        seeds = f"{many(self.seeds, 'seed')} instead of {PAPER.seeds}"
+        return ", ".join([steps, seeds]) + (f", with {', '.join(self.settings)}" if self.settings else "")
+
 
 PLANS = {
     # All of the machinery, nothing about learning.
@@ -58,6 +72,7 @@ PLANS = {
     "desk": Plan(300_000, 3),
     "paper": Plan(1_000_000, 5),
 }
+PAPER = PLANS["paper"]
 
 
 def _rows(*labels: str) -> tuple[Row, ...]:
@@ -82,21 +97,17 @@ _ME_DDPG = _rows("ME-DDPG", "ME-DDPG-DO", "ME-DDPG-DU", "ME-DDPG-TPS", "ME-DDPG+
 _ME_SAC = _rows("ME-SAC", "ME-SAC-DU", "ME-SAC+CDQ", "ME-SAC+FIXENT", "SAC")
 
 EXPERIMENTS = {
-    "table1": Experiment("Returns, four tasks", _RETURNS, FOUR_TASKS, published="table1-returns"),
-    "table2": Experiment("Ablations, four tasks", _ABLATIONS, FOUR_TASKS, published="table2-ablation"),
-    "table3": Experiment("Run time, four tasks", _EIGHT, FOUR_TASKS, "seconds", "table3-runtime"),
-    "table4": Experiment("Parameters, four tasks", _COUNTED, FOUR_TASKS, "parameters", "table4-parameters"),
-    "table6": Experiment("Returns, eight tasks", _EIGHT, ALL_TASKS, published="table6-returns-8env"),
-    "table7": Experiment("Run time, eight tasks", _EIGHT, ALL_TASKS, "seconds", "table7-runtime-8env"),
-    "table8": Experiment("Ablations of ME-DDPG", _ME_DDPG, ALL_TASKS, published="table8-ablation-me-ddpg"),
-    "table9": Experiment("Ablations of ME-SAC", _ME_SAC, ALL_TASKS, published="table9-ablation-me-sac"),
-    "table10": Experiment("Parameters, eight tasks", _COUNTED, ALL_TASKS, "parameters", "table10-parameters-8env"),
-    "table11": Experiment(
-        "ME-DDPG's returns for each p", _sweep("me-ddpg"), ALL_TASKS, published="table11-sensitivity-me-ddpg"
-    ),
-    "table12": Experiment(
-        "ME-SAC's returns for each p", _sweep("me-sac"), ALL_TASKS, published="table12-sensitivity-me-sac"
-    ),
+    "table1": Experiment("Returns, four tasks", _RETURNS, FOUR_TASKS),
+    "table2": Experiment("Ablations, four tasks", _ABLATIONS, FOUR_TASKS),
+    "table3": Experiment("Run time, four tasks", _EIGHT, FOUR_TASKS, "seconds"),
+    "table4": Experiment("Parameters, four tasks", _COUNTED, FOUR_TASKS, "parameters"),
+    "table6": Experiment("Returns, eight tasks", _EIGHT, ALL_TASKS),
+    "table7": Experiment("Run time, eight tasks", _EIGHT, ALL_TASKS, "seconds"),
+    "table8": Experiment("Ablations of ME-DDPG", _ME_DDPG, ALL_TASKS),
+    "table9": Experiment("Ablations of ME-SAC", _ME_SAC, ALL_TASKS),
+    "table10": Experiment("Parameters, eight tasks", _COUNTED, ALL_TASKS, "parameters"),
+    "table11": Experiment("ME-DDPG's returns for each p", _sweep("me-ddpg"), ALL_TASKS),
+    "table12": Experiment("ME-SAC's returns for each p", _sweep("me-sac"), ALL_TASKS),
     "figure2": Experiment("Learning curves", _EIGHT, FOUR_TASKS, shown_as="curves"),
     "figure3": Experiment(
         "Returns over p, divided by the best",
@@ -126,6 +137,17 @@ class Selection(NamedTuple):
         """Plans that were shortened by hand are kept apart from the whole."""
         whole = self.plan == PLANS[self.plan_name]
         return self.plan_name if whole else f"{self.plan_name}-{self.plan.steps}"
+
+    def configs(self, row: Row, env: str) -> list[Config]:
+        """The runs that one cell asks for: one a seed, or none where parameters are counted."""
+        if self.experiment.metric == "parameters":
+            return []
+        return [replace(_config(row, self.plan), env=env, seed=seed) for seed in self.seeds]
+
+    def all_configs(self) -> set[Config]:
+        """Those of all cells."""
+        rows, envs = self.experiment.rows, self.experiment.envs
+        return {config for row in rows for env in envs for config in self.configs(row, env)}
 
 
 def select(
@@ -168,36 +190,34 @@ def _rows_of(experiment: Experiment, algorithm: str) -> list[Row]:
 
 def jobs(selection: Selection, results: Path) -> list[Job]:
     """The runs, each once, however many rows ask for it."""
-    if selection.experiment.metric == "parameters":
-        return []
+    folder = results / selection.folder_name
     found = {
         job.folder: job
         for row in selection.experiment.rows
         for env in selection.experiment.envs
-        for seed in selection.seeds
-        for job in [job_of(selection, row, env, seed, results)]
+        for config in selection.configs(row, env)
+        for job in [Job(config, folder / config.folder_name(meaning(row)[1]))]
     }
     return list(found.values())
 
 
-def job_of(selection: Selection, row: Row, env: str, seed: int, results: Path) -> Job:
-    """The run behind one cell and seed. What means the same has the same name: p = 0.1 is `me-ddpg`."""
-    plan = selection.plan
+@cache
+def meaning(row: Row) -> tuple[str, tuple[str, ...]]:
+    """The algorithm that a row is, by its own name if it has one: p = 0.1 is `me-ddpg`."""
+    spec = apply_settings(find(row.algorithm).spec, row.settings)
+    named = [name for name, algorithm in algorithms().items() if algorithm.spec == spec]
+    return (named[0], ()) if named else (row.algorithm, row.settings)
+
+
+@cache
+def _config(row: Row, plan: Plan) -> Config:
+    """What a row's runs have in common."""
     algorithm, settings = meaning(row)
-    config = Config.make(
+    return Config.make(
         algorithm,
         (*settings, *plan.settings),
-        env=env,
-        seed=seed,
+        env=ALL_TASKS[0],
         steps=plan.steps,
         eval_every=plan.eval_every,
         eval_episodes=plan.eval_episodes,
     )
-    return Job(config, results / selection.folder_name / config.folder_name(settings))
-
-
-def meaning(row: Row) -> tuple[str, tuple[str, ...]]:
-    """The algorithm that a row is, by its own name if it has one."""
-    spec = apply_settings(find(row.algorithm).spec, row.settings)
-    named = [name for name, algorithm in algorithms().items() if algorithm.spec == spec]
-    return (named[0], ()) if named else (row.algorithm, row.settings)

@@ -1,9 +1,10 @@
-"""Learning curves over seeds and heat maps over p, as the paper draws them."""
+"""Learning curves, of one run and over seeds, and heat maps."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -11,16 +12,18 @@ import numpy as np
 from matplotlib import style
 from matplotlib.figure import Figure
 
-from mepg.paper.tables import short_name
-from mepg.report.runs import Run, Vector
+from mepg.report.runs import Floats, Run
+from mepg.report.tables import group_variants, short_name
+from mepg.run.files import write_whole
+from mepg.run.loop import Evaluations
+from mepg.words import many
 
 WINDOW = 10  # evaluations, of the paper's 200; of fewer, fewer
-INK = "#444444"
+INK, LINE = "#444444", "#1f5fa8"
 COLOURS = (
     "#1f6fb4", "#d1495b", "#2a9d60", "#d98a00", "#7d55c7", "#0f9fae",
     "#9a6147", "#c2549d", "#7a828e", "#8a9a0b", "#4a5be0", "#b0720f",
 )  # fmt: skip
-# Without a date, equal runs give equal files.
 FORMATS: dict[str, dict[str, Any]] = {"png": {"dpi": 150}, "svg": {"metadata": {"Date": None}}}
 
 
@@ -35,52 +38,74 @@ class Curve(NamedTuple):
     runs: list[int]
 
 
-class Panel(NamedTuple):
-    """All curves on one environment."""
-
-    env: str
-    curves: list[Curve]
-
-
 class Curves(NamedTuple):
-    """A figure: panels that share a legend."""
+    """A figure: a panel for each environment, with a legend for all of them."""
 
     name: str
     title: str
-    panels: list[Panel]
+    panels: dict[str, list[Curve]]
 
     @property
     def legend(self) -> dict[str, str]:
         """Each label's colour."""
-        return {curve.label: curve.colour for panel in self.panels for curve in panel.curves}
+        return {curve.label: curve.colour for panel in self.panels.values() for curve in panel}
+
+
+def own_curves(runs: Sequence[Run]) -> Curves:
+    """Of any runs: one for each variant and environment, over its seeds."""
+    rows, _ = group_variants(runs)
+    return make_curves("own-curves", "Learning curves", rows, envs=sorted({run.config.env for run in runs}))
 
 
 def make_curves(
     name: str, title: str, rows: Mapping[str, Sequence[Run]], *, envs: Sequence[str], graded: bool = False
 ) -> Curves:
     """A curve for each row and environment that has runs; `graded` colours go from the first row to the last."""
-    rows = {label: [run for run in runs if len(run.steps)] for label, runs in rows.items()}
-    rows = {label: runs for label, runs in rows.items() if runs}
+    evaluated = {label: [run for run in runs if len(run.steps)] for label, runs in rows.items()}
+    rows = {label: runs for label, runs in evaluated.items() if runs}
     colours = _colours(list(rows), graded)
-    panels = []
-    for env in envs:
-        there = {label: [run for run in runs if run.config.env == env] for label, runs in rows.items()}
-        curves = [_curve(label, colours[label], runs) for label, runs in there.items() if runs]
-        if curves:
-            panels.append(Panel(env, curves))
-    return Curves(name, title, panels)
+    panels = {
+        env: [
+            _curve(label, colours[label], there)
+            for label, runs in rows.items()
+            if (there := [run for run in runs if run.config.env == env])
+        ]
+        for env in envs
+    }
+    return Curves(name, title, {env: panel for env, panel in panels.items() if panel})
 
 
-def smooth(values: Vector, window: int = WINDOW) -> Vector:
+def smooth(values: Floats, window: int = WINDOW) -> Floats:
     """Each value with those before it, up to `window` of them, averaged."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     ends = np.arange(1, len(values) + 1)
     starts = np.maximum(ends - window, 0)
-    averages: Vector = (sums[ends] - sums[starts]) / (ends - starts)
+    averages: Floats = (sums[ends] - sums[starts]) / (ends - starts)
     return averages
 
 
 @style.context("default")  # whatever the process has chosen
+def draw_learning_curve(path: Path, title: str, evaluations: Evaluations) -> None:
+    """One run's return against steps, as .png: the mean of each evaluation, and the range of its episodes."""
+    steps = np.array(list(evaluations))
+    results = np.array([[episode.total for episode in episodes] for episodes in evaluations.values()])
+    mean = results.mean(axis=1)
+    figure = Figure(figsize=(7, 3.8), layout="constrained")
+    axes = figure.subplots()
+    marker = "o" if len(steps) <= 40 else None
+    axes.fill_between(steps, results.min(axis=1), results.max(axis=1), color=LINE, alpha=0.15, lw=0)
+    axes.plot(steps, mean, color=LINE, lw=2, marker=marker, ms=4)
+    axes.annotate(
+        f"{mean[-1]:,.0f}", (steps[-1], mean[-1]), xytext=(6, 0), textcoords="offset points", va="center", color=LINE
+    )
+    axes.set_title(title, loc="left", color=INK, fontsize=11)
+    axes.set_xlabel("environment steps", color=INK)
+    axes.set_ylabel(f"return: mean and range of {many(results.shape[1], 'episode')}", color=INK)
+    _set_up(axes)
+    write_whole(path, to_picture(figure, "png"))
+
+
+@style.context("default")
 def draw_curves(curves: Curves) -> dict[str, bytes]:
     """A panel for each environment, as .png and .svg."""
     columns = min(4, len(curves.panels))
@@ -90,30 +115,27 @@ def draw_curves(curves: Curves) -> dict[str, bytes]:
     for axes in grid.flat:
         axes.set_visible(False)
     handles = {}
-    for axes, panel in zip(grid.flat, curves.panels, strict=False):
+    for axes, (env, panel) in zip(grid.flat, curves.panels.items(), strict=False):
         axes.set_visible(True)
-        for curve in panel.curves:
+        for curve in panel:
             mean, half = np.array(curve.mean), np.array(curve.half_std)
             axes.fill_between(curve.steps, mean - half, mean + half, color=curve.colour, alpha=0.15, lw=0)
             (handles[curve.label],) = axes.plot(curve.steps, mean, color=curve.colour, lw=1.6)
-        axes.set_title(plain(short_name(panel.env)), loc="left", color=INK, fontsize=10, parse_math=False)
-        axes.xaxis.set_major_formatter(lambda step, _: f"{step / 1000:g}k" if step else "0")
-        axes.set_xlim(left=0)
+        axes.set_title(plain(short_name(env)), loc="left", color=INK, fontsize=10, parse_math=False)
         axes.tick_params(labelsize=8, colors=INK)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", color="#dddddd", lw=0.6)
+        _set_up(axes)
     figure.supxlabel("environment steps", color=INK, fontsize=9)
     figure.supylabel("return", color=INK, fontsize=9)
     labels = [plain(label) for label in handles]
     figure.legend(
         handles.values(), labels, loc="outside upper left", ncols=min(5, len(labels)), fontsize=8, frameon=False
     )
-    return _as_files(figure)
+    return {kind: to_picture(figure, kind) for kind in FORMATS}
 
 
 @style.context("default")
 def draw_heat_map(title: str, envs: Sequence[str], rows: Mapping[str, Mapping[str, float | None]]) -> dict[str, bytes]:
-    """Figure 3: environments down, rows across, as .png and .svg."""
+    """Environments down, rows across, as .png and .svg."""
     values = np.array([[np.nan if row[env] is None else row[env] for row in rows.values()] for env in envs], float)
     figure = Figure(figsize=(0.62 * len(rows) + 2.2, 0.4 * len(envs) + 1.3), layout="constrained")
     axes = figure.subplots()
@@ -126,7 +148,7 @@ def draw_heat_map(title: str, envs: Sequence[str], rows: Mapping[str, Mapping[st
     axes.set_title(title, loc="left", color=INK, fontsize=10)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
-    return _as_files(figure)
+    return {kind: to_picture(figure, kind) for kind in FORMATS}
 
 
 def _curve(label: str, colour: str, runs: Sequence[Run]) -> Curve:
@@ -148,14 +170,25 @@ def _colours(labels: Sequence[str], graded: bool) -> dict[str, str]:
     return {label: matplotlib.colors.to_hex(shade) for label, shade in zip(labels, shades, strict=True)}
 
 
-def _as_files(figure: Figure) -> dict[str, bytes]:
-    pictures = {}
+def _set_up(axes: Any) -> None:
+    """For returns over steps."""
+    thousands(axes.xaxis)
+    axes.set_xlim(left=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#dddddd", lw=0.6)
+
+
+def thousands(axis: Any) -> None:
+    """20k for 20,000."""
+    axis.set_major_formatter(lambda step, _: f"{step / 1000:g}k" if step else "0")
+
+
+def to_picture(figure: Figure, kind: str, **options: Any) -> bytes:
+    """What a .png or .svg file holds. Equal figures give equal files."""
+    picture = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": "mepg"}):
-        for kind, options in FORMATS.items():
-            picture = io.BytesIO()
-            figure.savefig(picture, format=kind, **options)
-            pictures[kind] = picture.getvalue()
-    return pictures
+        figure.savefig(picture, format=kind, **FORMATS[kind] | options)
+    return picture.getvalue()
 
 
 def plain(text: str) -> str:

@@ -54,7 +54,7 @@ class Trace(NamedTuple):
     truth: Numbers  # G_t
 
 
-class Noise(NamedTuple):
+class MaskNoise(NamedTuple):
     """Through training: the variance that masks add to the Bellman residual. Empty where nothing is masked."""
 
     steps: Numbers
@@ -79,11 +79,24 @@ class Inspection(NamedTuple):
     coverage: Numbers | None  # how often G lies in the band, for each of LEVELS; None: there is no band
     first: Trace  # the first episode
     some: Trace  # steps of all episodes, evenly chosen
-    noise: Noise
+    noise: MaskNoise
+
+    @property
+    def covered(self) -> dict[float, float]:
+        """The coverage, by level."""
+        return dict(zip(LEVELS, self.coverage or (), strict=False))
+
+    @property
+    def noise_ratio(self) -> float | None:
+        """How many times as noisy the residual is with two masks, at the end of training; None: it is not known."""
+        if not self.noise.steps or self.noise.one_mask[-1] <= 0:
+            return None
+        return self.noise.two_masks[-1] / self.noise.one_mask[-1]
 
     def figures(self) -> dict[str, Any]:
         """All but what is only to be drawn."""
-        return {name: value for name, value in self._asdict().items() if not isinstance(value, Trace | Noise)}
+        kept = {name: value for name, value in self._asdict().items() if not isinstance(value, Trace | MaskNoise)}
+        return {**kept, "noise_ratio": self.noise_ratio}
 
 
 def inspect_run(folder: Folder, episodes: int, seed: int, env_id: str | None = None) -> Inspection:
@@ -197,7 +210,7 @@ def coverage(q: Floats, std: Floats, truth: Floats) -> Numbers:
     return [float((np.abs(q - truth) <= width * std).mean()) for width in widths]
 
 
-def read_noise(folder: Folder, policy: Policy) -> Noise:
+def read_noise(folder: Folder, policy: Policy) -> MaskNoise:
     """The residual noise of either mask scheme until this policy, from metrics.csv; rows without it are passed over."""
     columns = ("time/total_timesteps", "train/noise_one_mask", "train/noise_two_masks")
     found: list[Numbers] = []
@@ -206,7 +219,7 @@ def read_noise(folder: Folder, policy: Policy) -> Noise:
             numbers = [float(row[name]) for name in columns]
             if all(map(math.isfinite, numbers)):
                 found.append(numbers)
-    return Noise(*([row[i] for row in found] for i in range(3)))
+    return MaskNoise(*([row[i] for row in found] for i in range(3)))
 
 
 def _metrics(folder: Folder, policy: Policy) -> str:
@@ -268,7 +281,7 @@ _KINDS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("run", "algorithm", "env"), str),
     **dict.fromkeys(("seed", "step", "episodes", "steps", "left_out"), count),
     **dict.fromkeys(("first", "some"), _columns(Trace)),
-    "noise": _columns(Noise),
+    "noise": _columns(MaskNoise),
     "coverage": _shares,
     **dict.fromkeys(("bias", "error", "spread"), finite),
 }

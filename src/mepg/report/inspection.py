@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,29 +9,31 @@ import numpy as np
 from matplotlib import style
 from matplotlib.figure import Figure
 
-from mepg.report.figures import INK, plain
-from mepg.run.inspection import LEVELS, Inspection
+from mepg.report.figures import INK, plain, thousands, to_picture
+from mepg.run.inspection import Inspection
 from mepg.words import many
 
 BELIEF, TRUTH, SECOND = "#1f6fb4", "#222222", "#d1495b"
 MOST = 6  # columns of a picture
 
 
-def describe(one: Inspection) -> str:
-    """The same in words."""
+def in_words(one: Inspection) -> str:
+    """What was found, for a terminal."""
     cut = f", {one.left_out:,} left out as too near to a cut" if one.left_out else ""
     lines = [
         f"{one.run}: {one.algorithm} on {one.env}, seed {one.seed}, step {one.step:,}",
         f"  {many(one.steps, 'step')} of {many(one.episodes, 'episode')}{cut}",
         f"  Q is {bias_in_words(one)} on average; error {one.error:.3g}, standard deviation {one.spread:.3g}",
     ]
-    if one.coverage is None:
-        lines.append("  one critic and no masks: there is no band")
+    if one.covered:
+        lines.append(
+            f"  of the returns, the 50% band holds {one.covered[0.5]:.0%} and the 95% band {one.covered[0.95]:.0%}"
+        )
     else:
-        shares = dict(zip(LEVELS, one.coverage, strict=True))
-        lines.append(f"  of the returns, the 50% band holds {shares[0.5]:.0%} and the 95% band {shares[0.95]:.0%}")
-    if (ratio := noise_ratio(one)) is not None:
-        lines.append(f"  two independent masks would make the Bellman residual {ratio:.3g} times as noisy as one does")
+        lines.append("  one critic and no masks: there is no band")
+    if one.noise_ratio is not None:
+        noise = f"{one.noise_ratio:.3g} times as noisy as one does"
+        lines.append(f"  two independent masks would make the Bellman residual {noise}")
     return "\n".join(lines)
 
 
@@ -57,9 +58,7 @@ def draw_inspections(found: Sequence[Inspection]) -> bytes:
             axes.spines[["top", "right"]].set_visible(False)
             axes.grid(color="#e4e4e4", lw=0.6)
             axes.set_axisbelow(True)
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=120)
-    return picture.getvalue()
+    return to_picture(figure, "png", dpi=120)
 
 
 def _draw_over_time(axes: Any, one: Inspection) -> None:
@@ -78,28 +77,19 @@ def _draw_over_time(axes: Any, one: Inspection) -> None:
 def _draw_against(axes: Any, one: Inspection) -> None:
     ends = [min(one.some.q + one.some.truth), max(one.some.q + one.some.truth)]
     axes.plot(ends, ends, color=TRUTH, lw=1, ls="--")
-    axes.errorbar(
-        one.some.truth,
-        one.some.q,
-        yerr=1.96 * np.array(one.some.std),
-        fmt="o",
-        ms=2.5,
-        color=BELIEF,
-        ecolor=BELIEF,
-        elinewidth=0.5,
-        alpha=0.45,
-    )
+    band = 1.96 * np.array(one.some.std)
+    axes.errorbar(one.some.truth, one.some.q, band, fmt="o", ms=2.5, color=BELIEF, elinewidth=0.5, alpha=0.45)
     text = f"on average {bias_in_words(one)}; error {one.error:.3g}, spread {one.spread:.3g}"
     axes.set_title(text, loc="left", color=INK, fontsize=9)
     _label(axes, f"return that followed ({many(one.episodes, 'episode')})", "Q and its 95% band")
 
 
 def _draw_calibration(axes: Any, one: Inspection) -> None:
-    if one.coverage is None:
+    if not one.covered:
         _say(axes, "one critic and no masks: no band")
         return
     axes.plot([0, 1], [0, 1], color=TRUTH, lw=1, ls="--", label="as it should be")
-    axes.plot(LEVELS, one.coverage, color=BELIEF, lw=1.6, marker="o", ms=3.5, label="as it is")
+    axes.plot([*one.covered], [*one.covered.values()], color=BELIEF, lw=1.6, marker="o", ms=3.5, label="as it is")
     axes.set(xlim=(0, 1), ylim=(0, 1))
     axes.legend(fontsize=8, frameon=False)
     _label(axes, "level of the band", "share of returns within it")
@@ -114,22 +104,16 @@ def _draw_noise(axes: Any, one: Inspection) -> None:
     axes.plot(one.noise.steps, one.noise.one_mask, color=BELIEF, lw=1.4, marker=marker, ms=3, label="the same mask")
     axes.set_yscale("log")
     axes.legend(fontsize=8, frameon=False)
-    if (ratio := noise_ratio(one)) is not None:
-        axes.set_title(f"at the end two masks add {ratio:.3g} times as much", loc="left", color=INK, fontsize=9)
-    axes.xaxis.set_major_formatter(lambda step, _: f"{step / 1000:g}k" if step else "0")
+    if one.noise_ratio is not None:
+        times = f"{one.noise_ratio:.3g} times as much"
+        axes.set_title(f"at the end two masks add {times}", loc="left", color=INK, fontsize=9)
+    thousands(axes.xaxis)
     _label(axes, "environment steps of training", "variance that masks add\nto the Bellman residual")
 
 
 def bias_in_words(one: Inspection) -> str:
     """Which way the critics are wrong."""
     return f"{abs(one.bias):.3g} too {'high' if one.bias > 0 else 'low'}"
-
-
-def noise_ratio(one: Inspection) -> float | None:
-    """How many times as noisy the residual is with two masks, at the end of training; None: it is not known."""
-    if not one.noise.steps or one.noise.one_mask[-1] <= 0:
-        return None
-    return one.noise.two_masks[-1] / one.noise.one_mask[-1]
 
 
 def _say(axes: Any, words: str) -> None:
