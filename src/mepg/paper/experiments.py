@@ -33,6 +33,11 @@ class Row(NamedTuple):
     settings: tuple[str, ...] = ()
     dropout_p: float | None = None  # in the tables over p
 
+    @property
+    def names(self) -> set[str]:
+        """By which it can be asked for."""
+        return {self.algorithm, self.label.lower()}
+
 
 class Experiment(NamedTuple):
     """A table or a figure."""
@@ -95,6 +100,9 @@ _ABLATIONS = _rows(
 )  # fmt: skip
 _ME_DDPG = _rows("ME-DDPG", "ME-DDPG-DO", "ME-DDPG-DU", "ME-DDPG-TPS", "ME-DDPG+CDQ", "DDPG")
 _ME_SAC = _rows("ME-SAC", "ME-SAC-DU", "ME-SAC+CDQ", "ME-SAC+FIXENT", "SAC")
+_BOTH = tuple(
+    row._replace(label=f"{name.upper()}, {row.label}") for name in ("me-ddpg", "me-sac") for row in _sweep(name)
+)
 
 EXPERIMENTS = {
     "table1": Experiment("Returns, four tasks", _RETURNS, FOUR_TASKS),
@@ -109,13 +117,7 @@ EXPERIMENTS = {
     "table11": Experiment("ME-DDPG's returns for each p", _sweep("me-ddpg"), ALL_TASKS),
     "table12": Experiment("ME-SAC's returns for each p", _sweep("me-sac"), ALL_TASKS),
     "figure2": Experiment("Learning curves", _EIGHT, FOUR_TASKS, shown_as="curves"),
-    "figure3": Experiment(
-        "Returns over p, divided by the best",
-        tuple(row._replace(label=f"{name}, {row.label}") for name, rows in
-              (("ME-DDPG", _sweep("me-ddpg")), ("ME-SAC", _sweep("me-sac"))) for row in rows),
-        ALL_TASKS,
-        shown_as="heat map",
-    ),
+    "figure3": Experiment("Returns over p, divided by the best", _BOTH, ALL_TASKS, shown_as="heat map"),
     "figure4": Experiment("Learning curves of ME-DDPG's ablations", _ME_DDPG, ALL_TASKS, shown_as="curves"),
     "figure5": Experiment("Learning curves of ME-SAC's ablations", _ME_SAC, ALL_TASKS, shown_as="curves"),
     "figure6": Experiment("Learning curves of ME-DDPG for each p", _sweep("me-ddpg"), ALL_TASKS, shown_as="curves"),
@@ -166,8 +168,10 @@ def select(
         raise unknown("plan", plan, PLANS)
     experiment, chosen = EXPERIMENTS[name], PLANS[plan]
     if only is not None:
-        wanted = {row for algorithm in only for row in _rows_of(experiment, algorithm)}
-        experiment = experiment._replace(rows=tuple(row for row in experiment.rows if row in wanted))
+        wanted = {name.lower() for name in only}
+        for missing in wanted - {name for row in experiment.rows for name in row.names}:
+            raise unknown("row", missing, {row.algorithm for row in experiment.rows})
+        experiment = experiment._replace(rows=tuple(row for row in experiment.rows if wanted & row.names))
     if envs is not None:
         for env in (envs := tuple(map(full_id, envs))):
             if env not in experiment.envs:
@@ -179,13 +183,6 @@ def select(
     if not experiment.rows or not experiment.envs or not numbers:
         raise UsageError(f"nothing is left of {name}: no row, no environment or no seed was chosen")
     return Selection(name, experiment, plan, chosen, numbers)
-
-
-def _rows_of(experiment: Experiment, algorithm: str) -> list[Row]:
-    rows = [row for row in experiment.rows if algorithm.lower() in (row.algorithm, row.label.lower())]
-    if not rows:
-        raise unknown("row", algorithm, {row.algorithm for row in experiment.rows})
-    return rows
 
 
 def jobs(selection: Selection, results: Path) -> list[Job]:
@@ -213,11 +210,5 @@ def meaning(row: Row) -> tuple[str, tuple[str, ...]]:
 def _config(row: Row, plan: Plan) -> Config:
     """What a row's runs have in common."""
     algorithm, settings = meaning(row)
-    return Config.make(
-        algorithm,
-        (*settings, *plan.settings),
-        env=ALL_TASKS[0],
-        steps=plan.steps,
-        eval_every=plan.eval_every,
-        eval_episodes=plan.eval_episodes,
-    )
+    length = {name: getattr(plan, name) for name in ("steps", "eval_every", "eval_episodes")}
+    return Config.make(algorithm, (*settings, *plan.settings), env=ALL_TASKS[0], **length)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain, groupby
 from pathlib import Path
 
@@ -30,7 +30,7 @@ PROGRESS_NOTE = "{}. Such values are not the paper's, and not to be read as a su
 OWN_NOTE = "These belong to no plan of the paper, so nothing of the paper stands beside them."
 
 
-def write_report(paths: Sequence[Path], out: Path, experiments: Iterable[str] = ()) -> Report:
+def write_report(paths: Sequence[Path], out: Path, experiments: Collection[str] = ()) -> Report:
     """A page about all runs in these folders: see `report/page.py`.
 
     The paper's own tables are there where runs of its experiments are. Of those that need none, which count

@@ -20,6 +20,14 @@ from mepg.words import many
 
 WINDOW = 10  # evaluations, of the paper's 200; of fewer, fewer
 INK, LINE = "#444444", "#1f5fa8"
+# Whatever style the process has chosen.
+STYLE = style.context(["default", {
+    "figure.constrained_layout.use": True, "figure.labelsize": 9, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.titlelocation": "left", "axes.titlesize": 10, "axes.titlecolor": INK, "axes.labelsize": 9,
+    "axes.labelcolor": INK, "xtick.labelsize": 8, "ytick.labelsize": 8, "xtick.color": INK, "ytick.color": INK,
+    "text.color": INK, "axes.grid": True, "axes.grid.axis": "y", "axes.axisbelow": True, "grid.color": "#dddddd",
+    "grid.linewidth": 0.6, "legend.fontsize": 8, "legend.frameon": False, "svg.hashsalt": "mepg",
+}])  # fmt: skip
 COLOURS = (
     "#1f6fb4", "#d1495b", "#2a9d60", "#d98a00", "#7d55c7", "#0f9fae",
     "#9a6147", "#c2549d", "#7a828e", "#8a9a0b", "#4a5be0", "#b0720f",
@@ -84,13 +92,13 @@ def smooth(values: Floats, window: int = WINDOW) -> Floats:
     return averages
 
 
-@style.context("default")  # whatever the process has chosen
+@STYLE
 def draw_learning_curve(path: Path, title: str, evaluations: Evaluations) -> None:
     """One run's return against steps, as .png: the mean of each evaluation, and the range of its episodes."""
     steps = np.array(list(evaluations))
     results = np.array([[episode.total for episode in episodes] for episodes in evaluations.values()])
     mean = results.mean(axis=1)
-    figure = Figure(figsize=(7, 3.8), layout="constrained")
+    figure = Figure(figsize=(7, 3.8))
     axes = figure.subplots()
     marker = "o" if len(steps) <= 40 else None
     axes.fill_between(steps, results.min(axis=1), results.max(axis=1), color=LINE, alpha=0.15, lw=0)
@@ -98,55 +106,50 @@ def draw_learning_curve(path: Path, title: str, evaluations: Evaluations) -> Non
     axes.annotate(
         f"{mean[-1]:,.0f}", (steps[-1], mean[-1]), xytext=(6, 0), textcoords="offset points", va="center", color=LINE
     )
-    axes.set_title(title, loc="left", color=INK, fontsize=11)
-    axes.set_xlabel("environment steps", color=INK)
-    axes.set_ylabel(f"return: mean and range of {many(results.shape[1], 'episode')}", color=INK)
-    _set_up(axes)
+    axes.set(title=title, ylabel=f"return: mean and range of {many(results.shape[1], 'episode')}")
+    show_steps(axes, "environment steps")
     write_whole(path, to_picture(figure, "png"))
 
 
-@style.context("default")
+@STYLE
 def draw_curves(curves: Curves) -> dict[str, bytes]:
     """A panel for each environment, as .png and .svg."""
     columns = min(4, len(curves.panels))
     lines = -(-len(curves.panels) // columns)
-    figure = Figure(figsize=(3.4 * columns + 0.4, 2.7 * lines + 0.9), layout="constrained")
-    grid = figure.subplots(lines, columns, squeeze=False)
-    for axes in grid.flat:
+    figure = Figure(figsize=(3.4 * columns + 0.4, 2.7 * lines + 0.9))
+    grid = figure.subplots(lines, columns, squeeze=False).flat
+    for axes in grid[len(curves.panels) :]:
         axes.set_visible(False)
     handles = {}
-    for axes, (env, panel) in zip(grid.flat, curves.panels.items(), strict=False):
-        axes.set_visible(True)
+    for axes, (env, panel) in zip(grid, curves.panels.items(), strict=False):
         for curve in panel:
             mean, half = np.array(curve.mean), np.array(curve.half_std)
             axes.fill_between(curve.steps, mean - half, mean + half, color=curve.colour, alpha=0.15, lw=0)
             (handles[curve.label],) = axes.plot(curve.steps, mean, color=curve.colour, lw=1.6)
-        axes.set_title(plain(short_name(env)), loc="left", color=INK, fontsize=10, parse_math=False)
-        axes.tick_params(labelsize=8, colors=INK)
-        _set_up(axes)
-    figure.supxlabel("environment steps", color=INK, fontsize=9)
-    figure.supylabel("return", color=INK, fontsize=9)
+        axes.set_title(plain(short_name(env)), parse_math=False)
+        show_steps(axes)
+    figure.supxlabel("environment steps")
+    figure.supylabel("return")
     labels = [plain(label) for label in handles]
-    figure.legend(
-        handles.values(), labels, loc="outside upper left", ncols=min(5, len(labels)), fontsize=8, frameon=False
-    )
+    figure.legend(handles.values(), labels, loc="outside upper left", ncols=min(5, len(labels)))
     return {kind: to_picture(figure, kind) for kind in FORMATS}
 
 
-@style.context("default")
+@STYLE
 def draw_heat_map(title: str, envs: Sequence[str], rows: Mapping[str, Mapping[str, float | None]]) -> dict[str, bytes]:
     """Environments down, rows across, as .png and .svg."""
-    values = np.array([[np.nan if row[env] is None else row[env] for row in rows.values()] for env in envs], float)
-    figure = Figure(figsize=(0.62 * len(rows) + 2.2, 0.4 * len(envs) + 1.3), layout="constrained")
+    values = np.array([[row[env] for row in rows.values()] for env in envs], float)  # None becomes NaN
+    figure = Figure(figsize=(0.62 * len(rows) + 2.2, 0.4 * len(envs) + 1.3))
     axes = figure.subplots()
     axes.imshow(np.ma.masked_invalid(values), cmap="Blues", vmin=0, vmax=1.15, aspect="auto")
     for (y, x), value in np.ndenumerate(values):
         if np.isfinite(value):
             axes.text(x, y, f"{value:.2f}", ha="center", va="center", fontsize=8, color="white" if value > 0.8 else INK)
-    axes.set_xticks(range(len(rows)), [plain(label) for label in rows], fontsize=8, color=INK, rotation=45, ha="right")
-    axes.set_yticks(range(len(envs)), [plain(short_name(env)) for env in envs], fontsize=8, color=INK)
-    axes.set_title(title, loc="left", color=INK, fontsize=10)
+    axes.set_xticks(range(len(rows)), [plain(label) for label in rows], rotation=45, ha="right")
+    axes.set_yticks(range(len(envs)), [plain(short_name(env)) for env in envs])
+    axes.set_title(title)
     axes.spines[:].set_visible(False)
+    axes.grid(False)
     axes.tick_params(length=0)
     return {kind: to_picture(figure, kind) for kind in FORMATS}
 
@@ -170,24 +173,17 @@ def _colours(labels: Sequence[str], graded: bool) -> dict[str, str]:
     return {label: matplotlib.colors.to_hex(shade) for label, shade in zip(labels, shades, strict=True)}
 
 
-def _set_up(axes: Any) -> None:
-    """For returns over steps."""
-    thousands(axes.xaxis)
+def show_steps(axes: Any, label: str = "") -> None:
+    """Steps across, from 0 on: 20k for 20,000."""
+    axes.xaxis.set_major_formatter(lambda step, _: f"{step / 1000:g}k" if step else "0")
     axes.set_xlim(left=0)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="#dddddd", lw=0.6)
-
-
-def thousands(axis: Any) -> None:
-    """20k for 20,000."""
-    axis.set_major_formatter(lambda step, _: f"{step / 1000:g}k" if step else "0")
+    axes.set_xlabel(label)
 
 
 def to_picture(figure: Figure, kind: str, **options: Any) -> bytes:
     """What a .png or .svg file holds. Equal figures give equal files."""
     picture = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "mepg"}):
-        figure.savefig(picture, format=kind, **FORMATS[kind] | options)
+    figure.savefig(picture, format=kind, **FORMATS[kind] | options)
     return picture.getvalue()
 
 

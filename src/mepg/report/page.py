@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -178,16 +178,11 @@ def _inspected(runs: Sequence[Run]) -> tuple[list[Inspected], list[Problem]]:
 
 def _versions(runs: Sequence[Run]) -> dict[str, str]:
     """Of each package, and how many runs each version had where there are several."""
-    seen: dict[str, Counter[str]] = {}
-    for run in runs:
-        for name, version in run.versions.items():
-            seen.setdefault(name, Counter())[version] += 1
-    return {
-        name: ", ".join(
-            version if len(counts) == 1 else f"{version} ({many(count, 'run')})" for version, count in counts.items()
-        )
-        for name, counts in seen.items()
-    }
+    seen: dict[str, Counter[str]] = defaultdict(Counter)
+    for name, version in (item for run in runs for item in run.versions.items()):
+        seen[name][version] += 1
+    several = {name: [f"{version} ({many(n, 'run')})" for version, n in found.items()] for name, found in seen.items()}
+    return {name: ", ".join(several[name] if len(found) > 1 else found) for name, found in seen.items()}
 
 
 def _embedded(curves: Curves) -> list[Any]:

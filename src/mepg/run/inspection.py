@@ -16,6 +16,7 @@ import contextlib
 import csv
 import math
 from collections.abc import Callable
+from functools import partial
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -252,36 +253,32 @@ def read_inspection(folder: Folder) -> Inspection | None:
             raise ValueError("it is another run's")
         if data.pop("format") != FORMAT or tuple(data.pop("levels")) != LEVELS:
             raise ValueError("of another version")
-        found = Inspection(**{name: _KINDS[name](value) for name, value in data.items()})
+        found = Inspection(**{name: _READ[name](value) for name, value in data.items()})
         if not found.first.q or not found.some.q:
             raise ValueError("without a single step")
+        if found.coverage is not None and len(found.coverage) != len(LEVELS):
+            raise ValueError("a coverage for other levels")
     except (Damaged, AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"{folder.inspection_file} is damaged: {error}; mepg inspect writes it anew") from None
     return found
 
 
-def _columns(kind: Any) -> Callable[[Any], Any]:
-    def read(data: Any) -> Any:
-        columns = [[finite(number) for number in data[name]] for name in kind._fields]
-        if len({len(column) for column in columns}) != 1:
-            raise ValueError("columns of different lengths")
-        return kind(*columns)
-
-    return read
+def _numbers(data: Any) -> Numbers:
+    return [finite(number) for number in data]
 
 
-def _shares(data: Any) -> Numbers | None:
-    shares = None if data is None else [finite(share) for share in data]
-    if shares is not None and len(shares) != len(LEVELS):
-        raise ValueError("a coverage for other levels")
-    return shares
+def _columns(kind: Any, data: Any) -> Any:
+    columns = [_numbers(data[name]) for name in kind._fields]
+    if len(set(map(len, columns))) != 1:
+        raise ValueError("columns of different lengths")
+    return kind(*columns)
 
 
-_KINDS: dict[str, Callable[[Any], Any]] = {
+_READ: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("run", "algorithm", "env"), str),
     **dict.fromkeys(("seed", "step", "episodes", "steps", "left_out"), count),
-    **dict.fromkeys(("first", "some"), _columns(Trace)),
-    "noise": _columns(MaskNoise),
-    "coverage": _shares,
+    **dict.fromkeys(("first", "some"), partial(_columns, Trace)),
+    "noise": partial(_columns, MaskNoise),
+    "coverage": lambda data: None if data is None else _numbers(data),
     **dict.fromkeys(("bias", "error", "spread"), finite),
 }
