@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from mepg.report.runs import collect
-from mepg.report.tables import group_variants, own_tables, show, show_with_std, to_csv, to_markdown
+from mepg.report.tables import group_variants, own_tables, short_name, show, show_with_std, to_csv, to_markdown
 
 from .by_hand import cell_of, make, write_run
 
@@ -68,3 +68,10 @@ def test_text_from_a_run_is_neither_markup_nor_formula(tmp_path, env):
     (line,) = csv.DictReader(to_csv(table).splitlines(keepends=True))
     assert line["env"].endswith(env)
     assert not line["env"].startswith("=")
+
+
+def test_short_names_are_those_of_pybullets_tasks():
+    names = ["HopperBulletEnv-v0", "InvertedDoublePendulumBulletEnv-v0", "InvertedPendulumSwingupBulletEnv-v0"]
+    assert [short_name(name) for name in names] == ["Hopper", "DoublePendulum", "Swingup"]
+    others = ["Hopper-v5", "InvertedDoublePendulum-v5", "BulletEnv-v0 and more"]
+    assert [short_name(name) for name in others] == others

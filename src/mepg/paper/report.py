@@ -10,7 +10,7 @@ from mepg.errors import UsageError
 from mepg.paper.experiments import ALL_TASKS, Selection, select
 from mepg.paper.tables import divided_by_best, find_selections, improvements, paper_table, runs_of, title_of
 from mepg.report.figures import make_curves
-from mepg.report.page import CurvesBlock, Page, Progress, Report, Section, TableBlock, own_sections, write_page
+from mepg.report.page import CurvesBlock, Page, PlanProgress, Report, Section, TableBlock, own_sections, write_page
 from mepg.report.runs import Run, collect
 from mepg.run.config import Config
 
@@ -61,7 +61,7 @@ def _by_plan(selections: Iterable[Selection]) -> list[list[Selection]]:
     return [list(group) for _, group in groupby(selections, key=lambda selection: selection.folder_name)]
 
 
-def _progress(selections: Sequence[Selection], runs: Sequence[Run]) -> list[Progress]:
+def _progress(selections: Sequence[Selection], runs: Sequence[Run]) -> list[PlanProgress]:
     finished = {run.config for run in runs if run.finished}
     found = []
     for group in _by_plan(selections):
@@ -69,7 +69,7 @@ def _progress(selections: Sequence[Selection], runs: Sequence[Run]) -> list[Prog
         wanted = {title_of(selection): selection.all_configs() for selection in group}
         counts = [(title, len(configs & finished), len(configs)) for title, configs in wanted.items()]
         note = "" if plan.is_papers else PROGRESS_NOTE.format(plan.difference)
-        found.append(Progress(group[0].folder_name, plan.is_papers, note, counts))
+        found.append(PlanProgress(group[0].folder_name, plan.is_papers, note, counts))
     return found
 
 

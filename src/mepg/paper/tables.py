@@ -61,7 +61,7 @@ def runs_of(selection: Selection, runs: Iterable[Run]) -> dict[str, dict[str, li
     }
 
 
-def improvements(selection: Selection, runs: Iterable[Run], over: Sequence[str] = OURS) -> list[Improvement]:
+def improvements(selection: Selection, runs: Iterable[Run]) -> list[Improvement]:
     """Of the paper's own algorithms over each of the others, on tasks where both have several finished runs."""
     everywhere = selection._replace(experiment=selection.experiment._replace(envs=ALL_TASKS))
     final = {
@@ -69,7 +69,7 @@ def improvements(selection: Selection, runs: Iterable[Run], over: Sequence[str] 
         for label, by_env in runs_of(everywhere, (run for run in runs if run.finished)).items()
     }
     found = []
-    for better in (label for label in over if label in final):
+    for better in (label for label in OURS if label in final):
         for than in (label for label in final if label != better):
             if tasks := tuple(env for env in final[better] if env in final[than]):
                 both = ({env: final[label][env] for env in tasks} for label in (better, than))

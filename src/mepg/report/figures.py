@@ -12,7 +12,8 @@ import numpy as np
 from matplotlib import style
 from matplotlib.figure import Figure
 
-from mepg.report.runs import Floats, Run
+from mepg.report.runs import Run
+from mepg.report.statistics import Floats
 from mepg.report.tables import group_variants, short_name
 from mepg.run.files import write_whole
 from mepg.run.loop import Evaluations
@@ -20,12 +21,12 @@ from mepg.words import many
 
 WINDOW = 10  # evaluations, of the paper's 200; of fewer, fewer
 INK, LINE = "#444444", "#1f5fa8"
-# Whatever style the process has chosen.
+# In full: a style that the process has chosen does not show.
 STYLE = style.context(["default", {
     "figure.constrained_layout.use": True, "figure.labelsize": 9, "axes.spines.top": False, "axes.spines.right": False,
     "axes.titlelocation": "left", "axes.titlesize": 10, "axes.titlecolor": INK, "axes.labelsize": 9,
     "axes.labelcolor": INK, "xtick.labelsize": 8, "ytick.labelsize": 8, "xtick.color": INK, "ytick.color": INK,
-    "text.color": INK, "axes.grid": True, "axes.grid.axis": "y", "axes.axisbelow": True, "grid.color": "#dddddd",
+    "text.color": INK, "axes.grid": True, "axes.grid.axis": "y", "grid.color": "#dddddd",
     "grid.linewidth": 0.6, "legend.fontsize": 8, "legend.frameon": False, "svg.hashsalt": "mepg",
 }])  # fmt: skip
 COLOURS = (
@@ -144,7 +145,7 @@ def draw_heat_map(title: str, envs: Sequence[str], rows: Mapping[str, Mapping[st
     axes.imshow(np.ma.masked_invalid(values), cmap="Blues", vmin=0, vmax=1.15, aspect="auto")
     for (y, x), value in np.ndenumerate(values):
         if np.isfinite(value):
-            axes.text(x, y, f"{value:.2f}", ha="center", va="center", fontsize=8, color="white" if value > 0.8 else INK)
+            axes.text(x, y, f"{value:.2f}", ha="center", va="center", fontsize=8, color="white" if value > 0.6 else INK)
     axes.set_xticks(range(len(rows)), [plain(label) for label in rows], rotation=45, ha="right")
     axes.set_yticks(range(len(envs)), [plain(short_name(env)) for env in envs])
     axes.set_title(title)
@@ -163,7 +164,12 @@ def _curve(label: str, colour: str, runs: Sequence[Run]) -> Curve:
     window = max(1, min(WINDOW, len(longest) // 20))
     mean, std = smooth(np.nanmean(means, axis=0), window), smooth(np.nanstd(means, axis=0), window)
     count = np.isfinite(means).sum(axis=0)
-    return Curve(label, colour, longest.tolist(), mean.tolist(), (std / 2).tolist(), count.tolist())
+    return Curve(label, colour, longest.tolist(), _visible(mean), _visible(std / 2), count.tolist())
+
+
+def _visible(values: Floats) -> list[float]:
+    """With as many digits as can be seen."""
+    return [float(f"{value:.6g}") for value in values]
 
 
 def _colours(labels: Sequence[str], graded: bool) -> dict[str, str]:

@@ -47,7 +47,7 @@ def draw_inspections(found: Sequence[Inspection]) -> bytes:
         columns = list(figure.subplots(4, len(found), sharey="row" if comparable else "none").T)
     for column, one in zip(columns, found, strict=True):
         for axes, draw in zip(column, (_draw_over_time, _draw_against, _draw_calibration, _draw_noise), strict=True):
-            axes.grid(axis="both")
+            axes.grid(True, axis="both")
             draw(axes, one)
     return to_picture(figure, "png", dpi=120)
 

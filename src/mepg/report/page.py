@@ -70,7 +70,7 @@ class Section(NamedTuple):
     note: str = ""
 
 
-class Progress(NamedTuple):
+class PlanProgress(NamedTuple):
     """How much of a plan is there."""
 
     plan: str
@@ -86,7 +86,7 @@ class Page(NamedTuple):
     problems: Sequence[Problem]
     first: Sequence[Section] = ()  # before the overview
     then: Sequence[Section] = ()  # after it
-    plans: Sequence[Progress] = ()  # of a paper, whose numbers stand beside the runs'
+    plans: Sequence[PlanProgress] = ()  # of a paper, whose numbers stand beside the runs'
 
 
 class Report(NamedTuple):
@@ -186,19 +186,9 @@ def _versions(runs: Sequence[Run]) -> dict[str, str]:
 
 
 def _embedded(curves: Curves) -> list[Any]:
-    """What the script draws, with as many digits as can be seen."""
-    return [
-        {
-            "env": short_name(env),
-            "curves": [
-                curve._asdict()
-                | {"mean": [float(f"{value:.6g}") for value in curve.mean]}
-                | {"half_std": [float(f"{value:.4g}") for value in curve.half_std]}
-                for curve in panel
-            ],
-        }
-        for env, panel in curves.panels.items()
-    ]
+    """What the script draws."""
+    panels = curves.panels.items()
+    return [{"env": short_name(env), "curves": [curve._asdict() for curve in panel]} for env, panel in panels]
 
 
 def _render(**content: Any) -> str:

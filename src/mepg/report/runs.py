@@ -11,13 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mepg.errors import UsageError
+from mepg.report.statistics import Floats
 from mepg.run.config import Config
 from mepg.run.files import Damaged, finite
 from mepg.run.folder import Folder
 from mepg.run.session import mean_of_five_best
 from mepg.words import many
-
-Floats = npt.NDArray[np.float64]
 
 # Where one of these lies without a run.json, a run was, or was about to be.
 TRACES = {"evaluations.npz", "metrics.csv", "policy.safetensors", "result.json", ".run.json.writing"}

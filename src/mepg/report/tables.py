@@ -52,10 +52,6 @@ class Cell(NamedTuple):
     def difference(self) -> float | None:
         return None if self.ours is None or self.published is None else self.ours - self.published.value
 
-    @property
-    def complete(self) -> bool:
-        return self.found == self.wanted
-
 
 class Line(NamedTuple):
     """A row of a table."""
@@ -121,22 +117,21 @@ def group_variants(runs: Iterable[Run]) -> tuple[dict[str, list[Run]], str]:
     for run in runs:
         groups.setdefault(replace(run.config, env="", seed=0), []).append(run)
     parts = {variant: _differences(variant) for variant in groups}
-    shared = [part for part in next(iter(parts.values()), []) if all(part in other for other in parts.values())]
-    if len(groups) < 2:
-        shared = []
-    labels = {
-        variant: ", ".join([variant.algorithm, *(part for part in found if part not in shared)])
-        for variant, found in parts.items()
-    }
-    ordered = sorted(groups, key=lambda variant: labels[variant])
-    members = {labels[v]: sorted(groups[v], key=lambda run: (run.config.env, run.config.seed)) for v in ordered}
-    return members, ", ".join(shared)
+    first, *others = parts.values() or [[]]
+    shared = [part for part in first if others and all(part in other for other in others)]
+
+    def label(variant: Config) -> str:
+        return ", ".join([variant.algorithm, *(part for part in parts[variant] if part not in shared)])
+
+    members = {label(v): sorted(groups[v], key=lambda run: (run.config.env, run.config.seed)) for v in groups}
+    return dict(sorted(members.items())), ", ".join(shared)
 
 
 def short_name(env: str) -> str:
     """`Hopper` for PyBullet's tasks; others keep their name."""
-    name = env.removesuffix("BulletEnv-v0").replace("InvertedPendulumSwingup", "Swingup")
-    return env if name == env else name.replace("InvertedDoublePendulum", "DoublePendulum")
+    name, suffix, rest = env.rpartition("BulletEnv-v0")
+    short = name.replace("InvertedPendulumSwingup", "Swingup").replace("InvertedDoublePendulum", "DoublePendulum")
+    return short if suffix and not rest else env
 
 
 def show(value: float | None, unit: Unit, *, signed: bool = False, like: float | None = None) -> str:
@@ -204,7 +199,7 @@ def _markdown_cell(cell: Cell, unit: Unit) -> str:
     if cell.published is not None:
         parts.append(f"(paper {show_with_std(*cell.published, unit)})")
         parts += [show_difference(cell, unit)] if cell.ours is not None else []
-    if not cell.complete:
+    if cell.found != cell.wanted:
         parts.append(f"{cell.found}/{many(cell.wanted, 'seed')}")
     return " ".join(parts)
 
