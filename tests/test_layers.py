@@ -7,7 +7,7 @@ import mepg
 
 ROOT = Path(mepg.__file__).parent
 ORDER = [
-    "words", "errors", "signals", "process", "core", "algos", "native", "run", "engine", "paper", "report", "display",
+    "words", "errors", "signals", "process", "core", "algos", "native", "run", "engine", "report", "paper", "display",
     "bench", "export", "tune", "api", "flags", "commands", "cli", "__main__",
 ]  # fmt: skip
 OUTSIDE = {"core": {"jax", "optax"}, "algos": {"jax", "optax"}}

@@ -33,14 +33,15 @@ def test_what_means_the_same_has_one_name():
 
 def test_every_published_number_has_its_cell():
     cells = {
-        (experiment.published, row.label if row.dropout_p is None else "", row.dropout_p, env)
-        for experiment in EXPERIMENTS.values()
+        (name, row.label if row.dropout_p is None else "", row.dropout_p, env)
+        for name, experiment in EXPERIMENTS.items()
         for row in experiment.rows
         for env in experiment.envs
     }
     for number in PUBLISHED:
         p = float(number["dropout_p"]) if number["dropout_p"] else None
-        assert (number["table"], number["algorithm"] if p is None else "", p, number["env"]) in cells, number
+        table, label = number["table"].partition("-")[0], number["algorithm"] if p is None else ""
+        assert (table, label, p, number["env"]) in cells, number
 
 
 def test_plans_are_never_mistaken_for_each_other():
@@ -53,6 +54,12 @@ def test_plans_are_never_mistaken_for_each_other():
     assert not {job.folder for job in shorter} & set(folders)
     assert not {job.config for job in shorter} & configs
     assert len(configs) == len(folders)
+
+
+def test_configs_are_those_of_the_jobs():
+    for name in ("table2", "table12"):
+        selection = select(name, "desk")
+        assert selection.all_configs() == {job.config for job in jobs(selection, RESULTS)}
 
 
 def test_narrowed_down():

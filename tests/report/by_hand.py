@@ -1,5 +1,7 @@
 """Run folders with the package's own writers and made-up numbers: no training, and no result of anything."""
 
+from html.parser import HTMLParser
+
 import numpy as np
 
 from mepg.run.checkpoint import Spent
@@ -7,6 +9,7 @@ from mepg.run.config import Config
 from mepg.run.evaluate import Episode
 from mepg.run.files import read_sealed, seal, write_sealed
 from mepg.run.folder import Folder
+from mepg.run.inspection import LEVELS, Inspection, MaskNoise, Trace
 from mepg.run.session import summary
 
 
@@ -49,3 +52,35 @@ def make(algorithm="me-sac", env="Pendulum-v1", seed=0, steps=4000, eval_every=1
     return Config.make(
         algorithm, settings, env=env, seed=seed, steps=steps, eval_every=eval_every, eval_episodes=eval_episodes
     )
+
+
+def make_inspection(**changes):
+    trace = Trace([1.0, 2.0], [0.5, 0.5], [1.0, 3.0])
+    found = Inspection(
+        run="mine", algorithm="me-sac", env="Pendulum-v1", seed=0, step=10, episodes=1, steps=2, left_out=3, bias=-0.5,
+        error=0.7, spread=0.5, coverage=[0.5] * len(LEVELS), first=trace, some=trace,
+        noise=MaskNoise([10], [2.0], [5.0]),
+    )  # fmt: skip
+    return found._replace(**changes)
+
+
+def cell_of(table, label, env):
+    (line,) = [line for line in table.lines if line.label == label]
+    (cell,) = [cell for cell in line.cells if cell.env == env]
+    return cell
+
+
+class Tags(HTMLParser):
+    """Every tag, and the text in and around them."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.attributes, self.text = [], [], ""
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data):
+        self.text += data

@@ -3,7 +3,7 @@
 import pytest
 
 from mepg.paper.experiments import jobs, select
-from mepg.report.page import write_report
+from mepg.paper.report import write_report
 
 from .by_hand import make, write_run
 

@@ -3,38 +3,16 @@
 import csv
 import json
 import re
-from html.parser import HTMLParser
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 from mepg.errors import UsageError
-from mepg.paper.experiments import jobs, select
-from mepg.report.figures import make_curves, smooth
-from mepg.report.page import write_report
-from mepg.report.runs import collect
+from mepg.paper.report import write_report
 from mepg.run.folder import Folder
-from mepg.run.inspection import LEVELS, Inspection, Noise, Trace, write_inspection
+from mepg.run.inspection import write_inspection
 
-from .by_hand import make, write_run
+from .by_hand import Tags, make, make_inspection, write_run
 from .conftest import HOPPER
-
-
-class Tags(HTMLParser):
-    """Every tag, and the text in and around them."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.tags, self.attributes, self.text = [], [], ""
-        self.feed(html)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes += attrs
-
-    def handle_data(self, data):
-        self.text += data
 
 
 @pytest.fixture(scope="session")
@@ -127,47 +105,6 @@ def test_the_same_runs_give_the_same_page(report, html, tmp_path):
     }
 
 
-def test_nothing_is_not_written_over_something(tmp_path):
-    (tmp_path / "out.html").write_text("last month's")
-    with pytest.raises(UsageError, match=f"no run to report: {tmp_path} holds no run; nowhere is not a folder"):
-        write_report([tmp_path, Path("nowhere")], tmp_path / "out.html", ["table1"])
-    assert (tmp_path / "out.html").read_text() == "last month's"
-    assert not (tmp_path / "out-files").exists()
-
-
-def test_parameters_need_no_runs(tmp_path):
-    report = write_report([tmp_path], tmp_path / "out.html", ["table10"])
-    assert report.runs == 0
-    assert [problem.reason for problem in report.problems] == ["holds no run"]
-    text = Tags(report.page.read_text()).text
-    assert "Table 10: Parameters" in text
-    assert "Table 4" not in text
-    assert (tmp_path / "out-files" / "table10.csv").exists()
-
-
-def test_a_report_of_ones_own_runs_begins_with_them(tmp_path):
-    write_run(tmp_path / "runs" / "mine", make())
-    page = write_report([tmp_path / "runs"], tmp_path / "out.html").page.read_text()
-    assert page.index('<section id="own">') < page.index('<section id="overview">')
-    text = Tags(page).text
-    assert "1 run, 1 finished." in text
-    assert "Table 4" not in text
-    assert "what the paper" not in text
-
-
-def test_heat_maps_are_divided_by_the_best(tmp_path):
-    selection = select("table12", "smoke", envs=[HOPPER], seeds=[0])
-    for i, job in enumerate(jobs(selection, tmp_path / "runs")):
-        write_run(job.folder, job.config, level=2000.0 - 100 * i)
-    report = write_report([tmp_path / "runs"], tmp_path / "report.html")
-    html = report.page.read_text()
-    (ours, papers) = re.findall(r'<table class="heat">.*?</table>', html, re.DOTALL)[-2:]
-    assert max(map(float, re.findall(r">(\d\.\d\d)<", ours))) == 1
-    assert len(re.findall(r">(\d\.\d\d)<", ours)) == 12
-    assert len(re.findall(r">(\d\.\d\d)<", papers)) == 96
-    assert "table12-smoke-heat-map.svg" in {path.name for path in report.files}
-
-
 def test_where_a_page_cannot_be_written(tmp_path):
     write_run(tmp_path / "run", make())
     with pytest.raises(UsageError, match="is a folder"):
@@ -177,37 +114,10 @@ def test_where_a_page_cannot_be_written(tmp_path):
         write_report([tmp_path], tmp_path / "file" / "report.html")
 
 
-def test_smoothing_by_hand():
-    assert smooth(np.array([1.0, 3.0, 5.0, 7.0]), window=2).tolist() == [1, 2, 4, 6]
-    assert smooth(np.arange(20.0))[-1] == np.arange(10, 20).mean()
-
-
-def test_curves_of_runs_that_got_differently_far(tmp_path):
-    write_run(tmp_path / "a", make(seed=0))
-    write_run(tmp_path / "b", make(seed=1), finished=False, share=0.5)
-    runs, _ = collect([tmp_path])
-    curves = make_curves("name", "title", {"row": runs}, envs=["Pendulum-v1"])
-    (curve,) = curves.panels[0].curves
-    first, second = (run.means for run in runs)
-    assert curve.runs == [2, 2, 1, 1]
-    assert curve.mean[0] == pytest.approx((first[0] + second[0]) / 2)
-    assert curve.half_std[0] == pytest.approx(abs(first[0] - second[0]) / 4)
-    assert curve.mean[-1] == pytest.approx(first[-1]), "four evaluations are too few to be smoothed"
-
-
-def inspection(**changes):
-    trace = Trace([1.0, 2.0], [0.5, 0.5], [1.0, 3.0])
-    found = Inspection(
-        run="mine", algorithm="me-sac", env="Pendulum-v1", seed=0, step=10, episodes=1, steps=2, left_out=3, bias=-0.5,
-        error=0.7, spread=0.5, coverage=[0.5] * len(LEVELS), first=trace, some=trace, noise=Noise([10], [2.0], [5.0]),
-    )  # fmt: skip
-    return found._replace(**changes)
-
-
 def test_what_was_inspected_is_shown_and_what_is_damaged_is_named(tmp_path):
     for seed, changes in enumerate(({}, {"run": "<b>", "algorithm": "<img src=x>", "coverage": None}, {})):
         folder = write_run(tmp_path / f"run{seed}", make(seed=seed))
-        write_inspection(Folder(folder), inspection(**changes))
+        write_inspection(Folder(folder), make_inspection(**changes))
     (tmp_path / "run2" / "inspect.json").write_text('{"format": 1, "bias": "<script>"}')
     report = write_report([tmp_path], tmp_path / "page.html")
     page = Tags(report.page.read_text(encoding="utf-8"))

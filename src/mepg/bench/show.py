@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +12,8 @@ from matplotlib import style
 from matplotlib.figure import Figure
 
 from mepg.bench.measure import AS_PEERS, MAIN
+from mepg.paper.experiments import select
+from mepg.paper.tables import paper_table
 from mepg.run.files import write_whole
 from mepg.words import many
 
@@ -177,20 +177,13 @@ def _memory(loops: Results, name: str) -> str:
 
 def _run_times(loops: Results) -> list[tuple[str, str, str]]:
     """Means over the tasks of each, relative to TD3."""
-    text = files("mepg.paper").joinpath("published", "results.csv").read_text()
-    published: dict[str, dict[str, float]] = {}
-    for row in csv.reader(io.StringIO(text)):
-        if row and row[0] == "table3-runtime":
-            published.setdefault(row[1], {})[row[3]] = float(row[4])
-    ours = {"REDQ(Ours)": "redq-ours"}
+    printed = {line.algorithm: line for line in paper_table(select("table3", "paper"), ()).lines}
+    minutes = {name: [cell.published.value for cell in line.cells if cell.published] for name, line in printed.items()}
     rows = []
-    for name, minutes in published.items():
-        known = ours.get(name, name.lower())
-        theirs = np.mean([minutes[env] / published["TD3"][env] for env in minutes])
-        here = [
-            env["td3"]["steps_per_second"] / env[known]["steps_per_second"] for env in loops.values() if known in env
-        ]
-        rows.append((name, f"{theirs:.2f}", f"{np.mean(here):.2f}" if here else ""))
+    for name, line in printed.items():
+        theirs = np.mean(np.divide(minutes[name], minutes["td3"]))
+        here = [env["td3"]["steps_per_second"] / env[name]["steps_per_second"] for env in loops.values() if name in env]
+        rows.append((line.label, f"{theirs:.2f}", f"{np.mean(here):.2f}" if here else ""))
     return rows
 
 

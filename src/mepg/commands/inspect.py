@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def answer(arguments: argparse.Namespace) -> Answer:
-    from mepg.report.inside import MOST, describe, draw_inspections, noise_ratio
+    from mepg.report.inspection import MOST, draw_inspections, in_words
     from mepg.run.files import not_writable, write_whole
     from mepg.run.folder import Folder
     from mepg.run.inspection import inspect_run, write_inspection
@@ -44,11 +44,10 @@ def answer(arguments: argparse.Namespace) -> Answer:
         except OSError as error:
             raise not_writable(folder.path, error) from None
         written.append(folder.inspection_picture)
-        arguments.say(f"{describe(found[-1])}\n  -> {written[-1]}")
+        arguments.say(f"{in_words(found[-1])}\n  -> {written[-1]}")
     if len(found) > 1:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         write_whole(arguments.out, draw_inspections(found))
         written.append(arguments.out)
         text = f"{arguments.out}: {many(len(found), 'run')} side by side"
-    runs = [{**one.figures(), "noise_ratio": noise_ratio(one)} for one in found]
-    return Answer({"runs": runs, "pictures": [str(path) for path in written]}, text)
+    return Answer({"runs": [one.figures() for one in found], "pictures": [str(path) for path in written]}, text)

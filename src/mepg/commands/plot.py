@@ -16,8 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def answer(arguments: argparse.Namespace) -> Answer:
-    from mepg.report.figures import draw_curves
-    from mepg.report.page import curves_of
+    from mepg.report.figures import draw_curves, own_curves
     from mepg.report.runs import collect
     from mepg.run.files import write_whole
 
@@ -25,14 +24,14 @@ def answer(arguments: argparse.Namespace) -> Answer:
     if kind not in ("png", "svg"):
         raise UsageError(f"a picture is .png or .svg, not {arguments.out.name!r}")
     runs, problems = collect(arguments.runs)
-    curves = curves_of([run for run in runs if len(run.steps)])
+    curves = own_curves([run for run in runs if len(run.steps)])
     if not curves.panels:
         reason = f"{problems[0].path} {problems[0].reason}" if problems else "no run has been evaluated yet"
         raise UsageError(f"there is nothing to draw: {reason}")
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     write_whole(arguments.out, draw_curves(curves)[kind])
     left_out = [f"left out: {problem.path} {problem.reason}" for problem in problems]
-    drawn = sum(len(panel.curves) for panel in curves.panels)
+    drawn = sum(map(len, curves.panels.values()))
     data = {"picture": str(arguments.out), "runs": len(runs), "curves": drawn, "left_out": left_out}
     said = f"{arguments.out}: {many(drawn, 'curve')} from {many(len(runs), 'run')}"
     return Answer(data, "\n".join([*left_out, said]))

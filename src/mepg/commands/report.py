@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def answer(arguments: argparse.Namespace) -> Answer:
-    from mepg.report.page import write_report
+    from mepg.paper.report import write_report
 
     report = write_report(arguments.runs or [Path("results")], arguments.out)
     data = {

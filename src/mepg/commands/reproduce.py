@@ -46,7 +46,7 @@ def answer(arguments: argparse.Namespace) -> Answer:
     from mepg.display import Board
     from mepg.engine.schedule import carry_out, claim, take_stock
     from mepg.paper.experiments import jobs
-    from mepg.report.page import write_report
+    from mepg.paper.report import write_report
 
     selections = _selections(arguments)
     wanted = {job.folder: job for selection in selections for job in jobs(selection, arguments.results)}

@@ -52,7 +52,7 @@ def answer(arguments: argparse.Namespace) -> Answer:
                 return _stopped(session)
         result, how = session.result, "Finished"
     if not folder.curve_file.exists():
-        from mepg.report.curves import draw_learning_curve  # a second, which need not come before the first step
+        from mepg.report.figures import draw_learning_curve  # a second, which need not come before the first step
 
         title = f"{config.algorithm} on {config.env}, seed {config.seed}"
         draw_learning_curve(folder.curve_file, title, folder.evaluations(config))

@@ -102,27 +102,13 @@ def _text(folder: Folder, policy: Policy, evaluations: dict[int, list[Episode]],
 
 
 def _front_matter(algorithm: str, env: str, reward: str) -> list[str]:
-    """What JSON calls a string is one in YAML too, whatever is in it."""
-    name, task = json.dumps(algorithm), json.dumps(env)
-    return [
-        "library_name: mepg",
-        "tags:",
-        f"- {task}",
-        "- deep-reinforcement-learning",
-        "- reinforcement-learning",
-        f"- {name}",
-        "model-index:",
-        f"- name: {name}",
-        "  results:",
-        "  - task:",
-        "      type: reinforcement-learning",
-        "      name: reinforcement-learning",
-        "    dataset:",
-        f"      name: {task}",
-        f"      type: {task}",
-        "    metrics:",
-        "    - type: mean_reward",
-        f"      value: {reward}",
-        "      name: mean_reward",
-        "      verified: false",
-    ]
+    """JSON is YAML too, and what it calls a string is one, whatever is in it."""
+    task = {"type": "reinforcement-learning", "name": "reinforcement-learning"}
+    metric = {"type": "mean_reward", "value": reward, "name": "mean_reward", "verified": False}
+    results = [{"task": task, "dataset": {"name": env, "type": env}, "metrics": [metric]}]
+    about = {
+        "library_name": "mepg",
+        "tags": [env, "deep-reinforcement-learning", "reinforcement-learning", algorithm],
+        "model-index": [{"name": algorithm, "results": results}],
+    }
+    return [f"{name}: {json.dumps(value)}" for name, value in about.items()]

@@ -7,6 +7,8 @@ same run: `jobs` gives each once.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -16,6 +18,7 @@ from mepg.engine.jobs import Job
 from mepg.errors import UsageError, unknown
 from mepg.run.config import Config
 from mepg.run.envs import PAPER_TASKS, full_id
+from mepg.words import many
 
 ALL_TASKS = tuple(PAPER_TASKS)
 FOUR_TASKS = ("AntBulletEnv-v0", "HalfCheetahBulletEnv-v0", "HopperBulletEnv-v0", "Walker2DBulletEnv-v0")
@@ -30,6 +33,11 @@ class Row(NamedTuple):
     settings: tuple[str, ...] = ()
     dropout_p: float | None = None  # in the tables over p
 
+    @property
+    def names(self) -> set[str]:
+        """By which it can be asked for."""
+        return {self.algorithm, self.label.lower()}
+
 
 class Experiment(NamedTuple):
     """A table or a figure."""
@@ -38,7 +46,6 @@ class Experiment(NamedTuple):
     rows: tuple[Row, ...]
     envs: tuple[str, ...]
     metric: Literal["return", "seconds", "parameters"] = "return"
-    published: str | None = None  # the table's name in published/results.csv
     shown_as: Literal["table", "curves", "heat map"] = "table"
 
 
@@ -51,6 +58,18 @@ class Plan(NamedTuple):
     eval_episodes: int = Config.eval_episodes
     settings: tuple[str, ...] = ()
 
+    @property
+    def is_papers(self) -> bool:
+        """Whether runs are as long, as many and as well evaluated as the paper's."""
+        return self == PAPER
+
+    @property
+    def difference(self) -> str:
+        """From the paper's, in words."""
+        steps = f"{many(self.steps, 'step')} instead of {PAPER.steps:,}"
+        seeds = f"{many(self.seeds, 'seed')} instead of {PAPER.seeds}"
+        return ", ".join([steps, seeds]) + (f", with {', '.join(self.settings)}" if self.settings else "")
+
 
 PLANS = {
     # All of the machinery, nothing about learning.
@@ -58,6 +77,7 @@ PLANS = {
     "desk": Plan(300_000, 3),
     "paper": Plan(1_000_000, 5),
 }
+PAPER = PLANS["paper"]
 
 
 def _rows(*labels: str) -> tuple[Row, ...]:
@@ -80,31 +100,24 @@ _ABLATIONS = _rows(
 )  # fmt: skip
 _ME_DDPG = _rows("ME-DDPG", "ME-DDPG-DO", "ME-DDPG-DU", "ME-DDPG-TPS", "ME-DDPG+CDQ", "DDPG")
 _ME_SAC = _rows("ME-SAC", "ME-SAC-DU", "ME-SAC+CDQ", "ME-SAC+FIXENT", "SAC")
+_BOTH = tuple(
+    row._replace(label=f"{name.upper()}, {row.label}") for name in ("me-ddpg", "me-sac") for row in _sweep(name)
+)
 
 EXPERIMENTS = {
-    "table1": Experiment("Returns, four tasks", _RETURNS, FOUR_TASKS, published="table1-returns"),
-    "table2": Experiment("Ablations, four tasks", _ABLATIONS, FOUR_TASKS, published="table2-ablation"),
-    "table3": Experiment("Run time, four tasks", _EIGHT, FOUR_TASKS, "seconds", "table3-runtime"),
-    "table4": Experiment("Parameters, four tasks", _COUNTED, FOUR_TASKS, "parameters", "table4-parameters"),
-    "table6": Experiment("Returns, eight tasks", _EIGHT, ALL_TASKS, published="table6-returns-8env"),
-    "table7": Experiment("Run time, eight tasks", _EIGHT, ALL_TASKS, "seconds", "table7-runtime-8env"),
-    "table8": Experiment("Ablations of ME-DDPG", _ME_DDPG, ALL_TASKS, published="table8-ablation-me-ddpg"),
-    "table9": Experiment("Ablations of ME-SAC", _ME_SAC, ALL_TASKS, published="table9-ablation-me-sac"),
-    "table10": Experiment("Parameters, eight tasks", _COUNTED, ALL_TASKS, "parameters", "table10-parameters-8env"),
-    "table11": Experiment(
-        "ME-DDPG's returns for each p", _sweep("me-ddpg"), ALL_TASKS, published="table11-sensitivity-me-ddpg"
-    ),
-    "table12": Experiment(
-        "ME-SAC's returns for each p", _sweep("me-sac"), ALL_TASKS, published="table12-sensitivity-me-sac"
-    ),
+    "table1": Experiment("Returns, four tasks", _RETURNS, FOUR_TASKS),
+    "table2": Experiment("Ablations, four tasks", _ABLATIONS, FOUR_TASKS),
+    "table3": Experiment("Run time, four tasks", _EIGHT, FOUR_TASKS, "seconds"),
+    "table4": Experiment("Parameters, four tasks", _COUNTED, FOUR_TASKS, "parameters"),
+    "table6": Experiment("Returns, eight tasks", _EIGHT, ALL_TASKS),
+    "table7": Experiment("Run time, eight tasks", _EIGHT, ALL_TASKS, "seconds"),
+    "table8": Experiment("Ablations of ME-DDPG", _ME_DDPG, ALL_TASKS),
+    "table9": Experiment("Ablations of ME-SAC", _ME_SAC, ALL_TASKS),
+    "table10": Experiment("Parameters, eight tasks", _COUNTED, ALL_TASKS, "parameters"),
+    "table11": Experiment("ME-DDPG's returns for each p", _sweep("me-ddpg"), ALL_TASKS),
+    "table12": Experiment("ME-SAC's returns for each p", _sweep("me-sac"), ALL_TASKS),
     "figure2": Experiment("Learning curves", _EIGHT, FOUR_TASKS, shown_as="curves"),
-    "figure3": Experiment(
-        "Returns over p, divided by the best",
-        tuple(row._replace(label=f"{name}, {row.label}") for name, rows in
-              (("ME-DDPG", _sweep("me-ddpg")), ("ME-SAC", _sweep("me-sac"))) for row in rows),
-        ALL_TASKS,
-        shown_as="heat map",
-    ),
+    "figure3": Experiment("Returns over p, divided by the best", _BOTH, ALL_TASKS, shown_as="heat map"),
     "figure4": Experiment("Learning curves of ME-DDPG's ablations", _ME_DDPG, ALL_TASKS, shown_as="curves"),
     "figure5": Experiment("Learning curves of ME-SAC's ablations", _ME_SAC, ALL_TASKS, shown_as="curves"),
     "figure6": Experiment("Learning curves of ME-DDPG for each p", _sweep("me-ddpg"), ALL_TASKS, shown_as="curves"),
@@ -127,6 +140,17 @@ class Selection(NamedTuple):
         whole = self.plan == PLANS[self.plan_name]
         return self.plan_name if whole else f"{self.plan_name}-{self.plan.steps}"
 
+    def configs(self, row: Row, env: str) -> list[Config]:
+        """The runs that one cell asks for: one a seed, or none where parameters are counted."""
+        if self.experiment.metric == "parameters":
+            return []
+        return [replace(_config(row, self.plan), env=env, seed=seed) for seed in self.seeds]
+
+    def all_configs(self) -> set[Config]:
+        """Those of all cells."""
+        rows, envs = self.experiment.rows, self.experiment.envs
+        return {config for row in rows for env in envs for config in self.configs(row, env)}
+
 
 def select(
     name: str,
@@ -144,8 +168,10 @@ def select(
         raise unknown("plan", plan, PLANS)
     experiment, chosen = EXPERIMENTS[name], PLANS[plan]
     if only is not None:
-        wanted = {row for algorithm in only for row in _rows_of(experiment, algorithm)}
-        experiment = experiment._replace(rows=tuple(row for row in experiment.rows if row in wanted))
+        wanted = {name.lower() for name in only}
+        for missing in wanted - {name for row in experiment.rows for name in row.names}:
+            raise unknown("row", missing, {row.algorithm for row in experiment.rows})
+        experiment = experiment._replace(rows=tuple(row for row in experiment.rows if wanted & row.names))
     if envs is not None:
         for env in (envs := tuple(map(full_id, envs))):
             if env not in experiment.envs:
@@ -159,45 +185,30 @@ def select(
     return Selection(name, experiment, plan, chosen, numbers)
 
 
-def _rows_of(experiment: Experiment, algorithm: str) -> list[Row]:
-    rows = [row for row in experiment.rows if algorithm.lower() in (row.algorithm, row.label.lower())]
-    if not rows:
-        raise unknown("row", algorithm, {row.algorithm for row in experiment.rows})
-    return rows
-
-
 def jobs(selection: Selection, results: Path) -> list[Job]:
     """The runs, each once, however many rows ask for it."""
-    if selection.experiment.metric == "parameters":
-        return []
+    folder = results / selection.folder_name
     found = {
         job.folder: job
         for row in selection.experiment.rows
         for env in selection.experiment.envs
-        for seed in selection.seeds
-        for job in [job_of(selection, row, env, seed, results)]
+        for config in selection.configs(row, env)
+        for job in [Job(config, folder / config.folder_name(meaning(row)[1]))]
     }
     return list(found.values())
 
 
-def job_of(selection: Selection, row: Row, env: str, seed: int, results: Path) -> Job:
-    """The run behind one cell and seed. What means the same has the same name: p = 0.1 is `me-ddpg`."""
-    plan = selection.plan
-    algorithm, settings = meaning(row)
-    config = Config.make(
-        algorithm,
-        (*settings, *plan.settings),
-        env=env,
-        seed=seed,
-        steps=plan.steps,
-        eval_every=plan.eval_every,
-        eval_episodes=plan.eval_episodes,
-    )
-    return Job(config, results / selection.folder_name / config.folder_name(settings))
-
-
+@cache
 def meaning(row: Row) -> tuple[str, tuple[str, ...]]:
-    """The algorithm that a row is, by its own name if it has one."""
+    """The algorithm that a row is, by its own name if it has one: p = 0.1 is `me-ddpg`."""
     spec = apply_settings(find(row.algorithm).spec, row.settings)
     named = [name for name, algorithm in algorithms().items() if algorithm.spec == spec]
     return (named[0], ()) if named else (row.algorithm, row.settings)
+
+
+@cache
+def _config(row: Row, plan: Plan) -> Config:
+    """What a row's runs have in common."""
+    algorithm, settings = meaning(row)
+    length = {name: getattr(plan, name) for name in ("steps", "eval_every", "eval_episodes")}
+    return Config.make(algorithm, (*settings, *plan.settings), env=ALL_TASKS[0], **length)

@@ -1,9 +1,10 @@
-"""Learning curves over seeds and heat maps over p, as the paper draws them."""
+"""Learning curves, of one run and over seeds, and heat maps."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -11,16 +12,27 @@ import numpy as np
 from matplotlib import style
 from matplotlib.figure import Figure
 
-from mepg.paper.tables import short_name
-from mepg.report.runs import Run, Vector
+from mepg.report.runs import Run
+from mepg.report.statistics import Floats
+from mepg.report.tables import group_variants, short_name
+from mepg.run.files import write_whole
+from mepg.run.loop import Evaluations
+from mepg.words import many
 
 WINDOW = 10  # evaluations, of the paper's 200; of fewer, fewer
-INK = "#444444"
+INK, LINE = "#444444", "#1f5fa8"
+# In full: a style that the process has chosen does not show.
+STYLE = style.context(["default", {
+    "figure.constrained_layout.use": True, "figure.labelsize": 9, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.titlelocation": "left", "axes.titlesize": 10, "axes.titlecolor": INK, "axes.labelsize": 9,
+    "axes.labelcolor": INK, "xtick.labelsize": 8, "ytick.labelsize": 8, "xtick.color": INK, "ytick.color": INK,
+    "text.color": INK, "axes.grid": True, "axes.grid.axis": "y", "grid.color": "#dddddd",
+    "grid.linewidth": 0.6, "legend.fontsize": 8, "legend.frameon": False, "svg.hashsalt": "mepg",
+}])  # fmt: skip
 COLOURS = (
     "#1f6fb4", "#d1495b", "#2a9d60", "#d98a00", "#7d55c7", "#0f9fae",
     "#9a6147", "#c2549d", "#7a828e", "#8a9a0b", "#4a5be0", "#b0720f",
 )  # fmt: skip
-# Without a date, equal runs give equal files.
 FORMATS: dict[str, dict[str, Any]] = {"png": {"dpi": 150}, "svg": {"metadata": {"Date": None}}}
 
 
@@ -35,98 +47,112 @@ class Curve(NamedTuple):
     runs: list[int]
 
 
-class Panel(NamedTuple):
-    """All curves on one environment."""
-
-    env: str
-    curves: list[Curve]
-
-
 class Curves(NamedTuple):
-    """A figure: panels that share a legend."""
+    """A figure: a panel for each environment, with a legend for all of them."""
 
     name: str
     title: str
-    panels: list[Panel]
+    panels: dict[str, list[Curve]]
 
     @property
     def legend(self) -> dict[str, str]:
         """Each label's colour."""
-        return {curve.label: curve.colour for panel in self.panels for curve in panel.curves}
+        return {curve.label: curve.colour for panel in self.panels.values() for curve in panel}
+
+
+def own_curves(runs: Sequence[Run]) -> Curves:
+    """Of any runs: one for each variant and environment, over its seeds."""
+    rows, _ = group_variants(runs)
+    return make_curves("own-curves", "Learning curves", rows, envs=sorted({run.config.env for run in runs}))
 
 
 def make_curves(
     name: str, title: str, rows: Mapping[str, Sequence[Run]], *, envs: Sequence[str], graded: bool = False
 ) -> Curves:
     """A curve for each row and environment that has runs; `graded` colours go from the first row to the last."""
-    rows = {label: [run for run in runs if len(run.steps)] for label, runs in rows.items()}
-    rows = {label: runs for label, runs in rows.items() if runs}
+    evaluated = {label: [run for run in runs if len(run.steps)] for label, runs in rows.items()}
+    rows = {label: runs for label, runs in evaluated.items() if runs}
     colours = _colours(list(rows), graded)
-    panels = []
-    for env in envs:
-        there = {label: [run for run in runs if run.config.env == env] for label, runs in rows.items()}
-        curves = [_curve(label, colours[label], runs) for label, runs in there.items() if runs]
-        if curves:
-            panels.append(Panel(env, curves))
-    return Curves(name, title, panels)
+    panels = {
+        env: [
+            _curve(label, colours[label], there)
+            for label, runs in rows.items()
+            if (there := [run for run in runs if run.config.env == env])
+        ]
+        for env in envs
+    }
+    return Curves(name, title, {env: panel for env, panel in panels.items() if panel})
 
 
-def smooth(values: Vector, window: int = WINDOW) -> Vector:
+def smooth(values: Floats, window: int = WINDOW) -> Floats:
     """Each value with those before it, up to `window` of them, averaged."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     ends = np.arange(1, len(values) + 1)
     starts = np.maximum(ends - window, 0)
-    averages: Vector = (sums[ends] - sums[starts]) / (ends - starts)
+    averages: Floats = (sums[ends] - sums[starts]) / (ends - starts)
     return averages
 
 
-@style.context("default")  # whatever the process has chosen
+@STYLE
+def draw_learning_curve(path: Path, title: str, evaluations: Evaluations) -> None:
+    """One run's return against steps, as .png: the mean of each evaluation, and the range of its episodes."""
+    steps = np.array(list(evaluations))
+    results = np.array([[episode.total for episode in episodes] for episodes in evaluations.values()])
+    mean = results.mean(axis=1)
+    figure = Figure(figsize=(7, 3.8))
+    axes = figure.subplots()
+    marker = "o" if len(steps) <= 40 else None
+    axes.fill_between(steps, results.min(axis=1), results.max(axis=1), color=LINE, alpha=0.15, lw=0)
+    axes.plot(steps, mean, color=LINE, lw=2, marker=marker, ms=4)
+    axes.annotate(
+        f"{mean[-1]:,.0f}", (steps[-1], mean[-1]), xytext=(6, 0), textcoords="offset points", va="center", color=LINE
+    )
+    axes.set(title=title, ylabel=f"return: mean and range of {many(results.shape[1], 'episode')}")
+    show_steps(axes, "environment steps")
+    write_whole(path, to_picture(figure, "png"))
+
+
+@STYLE
 def draw_curves(curves: Curves) -> dict[str, bytes]:
     """A panel for each environment, as .png and .svg."""
     columns = min(4, len(curves.panels))
     lines = -(-len(curves.panels) // columns)
-    figure = Figure(figsize=(3.4 * columns + 0.4, 2.7 * lines + 0.9), layout="constrained")
-    grid = figure.subplots(lines, columns, squeeze=False)
-    for axes in grid.flat:
+    figure = Figure(figsize=(3.4 * columns + 0.4, 2.7 * lines + 0.9))
+    grid = figure.subplots(lines, columns, squeeze=False).flat
+    for axes in grid[len(curves.panels) :]:
         axes.set_visible(False)
     handles = {}
-    for axes, panel in zip(grid.flat, curves.panels, strict=False):
-        axes.set_visible(True)
-        for curve in panel.curves:
+    for axes, (env, panel) in zip(grid, curves.panels.items(), strict=False):
+        for curve in panel:
             mean, half = np.array(curve.mean), np.array(curve.half_std)
             axes.fill_between(curve.steps, mean - half, mean + half, color=curve.colour, alpha=0.15, lw=0)
             (handles[curve.label],) = axes.plot(curve.steps, mean, color=curve.colour, lw=1.6)
-        axes.set_title(plain(short_name(panel.env)), loc="left", color=INK, fontsize=10, parse_math=False)
-        axes.xaxis.set_major_formatter(lambda step, _: f"{step / 1000:g}k" if step else "0")
-        axes.set_xlim(left=0)
-        axes.tick_params(labelsize=8, colors=INK)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", color="#dddddd", lw=0.6)
-    figure.supxlabel("environment steps", color=INK, fontsize=9)
-    figure.supylabel("return", color=INK, fontsize=9)
+        axes.set_title(plain(short_name(env)), parse_math=False)
+        show_steps(axes)
+    figure.supxlabel("environment steps")
+    figure.supylabel("return")
     labels = [plain(label) for label in handles]
-    figure.legend(
-        handles.values(), labels, loc="outside upper left", ncols=min(5, len(labels)), fontsize=8, frameon=False
-    )
-    return _as_files(figure)
+    figure.legend(handles.values(), labels, loc="outside upper left", ncols=min(5, len(labels)))
+    return {kind: to_picture(figure, kind) for kind in FORMATS}
 
 
-@style.context("default")
+@STYLE
 def draw_heat_map(title: str, envs: Sequence[str], rows: Mapping[str, Mapping[str, float | None]]) -> dict[str, bytes]:
-    """Figure 3: environments down, rows across, as .png and .svg."""
-    values = np.array([[np.nan if row[env] is None else row[env] for row in rows.values()] for env in envs], float)
-    figure = Figure(figsize=(0.62 * len(rows) + 2.2, 0.4 * len(envs) + 1.3), layout="constrained")
+    """Environments down, rows across, as .png and .svg."""
+    values = np.array([[row[env] for row in rows.values()] for env in envs], float)  # None becomes NaN
+    figure = Figure(figsize=(0.62 * len(rows) + 2.2, 0.4 * len(envs) + 1.3))
     axes = figure.subplots()
     axes.imshow(np.ma.masked_invalid(values), cmap="Blues", vmin=0, vmax=1.15, aspect="auto")
     for (y, x), value in np.ndenumerate(values):
         if np.isfinite(value):
-            axes.text(x, y, f"{value:.2f}", ha="center", va="center", fontsize=8, color="white" if value > 0.8 else INK)
-    axes.set_xticks(range(len(rows)), [plain(label) for label in rows], fontsize=8, color=INK, rotation=45, ha="right")
-    axes.set_yticks(range(len(envs)), [plain(short_name(env)) for env in envs], fontsize=8, color=INK)
-    axes.set_title(title, loc="left", color=INK, fontsize=10)
+            axes.text(x, y, f"{value:.2f}", ha="center", va="center", fontsize=8, color="white" if value > 0.6 else INK)
+    axes.set_xticks(range(len(rows)), [plain(label) for label in rows], rotation=45, ha="right")
+    axes.set_yticks(range(len(envs)), [plain(short_name(env)) for env in envs])
+    axes.set_title(title)
     axes.spines[:].set_visible(False)
+    axes.grid(False)
     axes.tick_params(length=0)
-    return _as_files(figure)
+    return {kind: to_picture(figure, kind) for kind in FORMATS}
 
 
 def _curve(label: str, colour: str, runs: Sequence[Run]) -> Curve:
@@ -138,7 +164,12 @@ def _curve(label: str, colour: str, runs: Sequence[Run]) -> Curve:
     window = max(1, min(WINDOW, len(longest) // 20))
     mean, std = smooth(np.nanmean(means, axis=0), window), smooth(np.nanstd(means, axis=0), window)
     count = np.isfinite(means).sum(axis=0)
-    return Curve(label, colour, longest.tolist(), mean.tolist(), (std / 2).tolist(), count.tolist())
+    return Curve(label, colour, longest.tolist(), _visible(mean), _visible(std / 2), count.tolist())
+
+
+def _visible(values: Floats) -> list[float]:
+    """With as many digits as can be seen."""
+    return [float(f"{value:.6g}") for value in values]
 
 
 def _colours(labels: Sequence[str], graded: bool) -> dict[str, str]:
@@ -148,14 +179,18 @@ def _colours(labels: Sequence[str], graded: bool) -> dict[str, str]:
     return {label: matplotlib.colors.to_hex(shade) for label, shade in zip(labels, shades, strict=True)}
 
 
-def _as_files(figure: Figure) -> dict[str, bytes]:
-    pictures = {}
-    with matplotlib.rc_context({"svg.hashsalt": "mepg"}):
-        for kind, options in FORMATS.items():
-            picture = io.BytesIO()
-            figure.savefig(picture, format=kind, **options)
-            pictures[kind] = picture.getvalue()
-    return pictures
+def show_steps(axes: Any, label: str = "") -> None:
+    """Steps across, from 0 on: 20k for 20,000."""
+    axes.xaxis.set_major_formatter(lambda step, _: f"{step / 1000:g}k" if step else "0")
+    axes.set_xlim(left=0)
+    axes.set_xlabel(label)
+
+
+def to_picture(figure: Figure, kind: str, **options: Any) -> bytes:
+    """What a .png or .svg file holds. Equal figures give equal files."""
+    picture = io.BytesIO()
+    figure.savefig(picture, format=kind, **FORMATS[kind] | options)
+    return picture.getvalue()
 
 
 def plain(text: str) -> str:

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mepg.errors import UsageError
+from mepg.report.statistics import Floats
 from mepg.run.config import Config
 from mepg.run.files import Damaged, finite
 from mepg.run.folder import Folder
+from mepg.run.session import mean_of_five_best
 from mepg.words import many
-
-Vector = npt.NDArray[np.float64]
 
 # Where one of these lies without a run.json, a run was, or was about to be.
 TRACES = {"evaluations.npz", "metrics.csv", "policy.safetensors", "result.json", ".run.json.writing"}
@@ -28,18 +28,22 @@ class Run(NamedTuple):
     path: Path
     config: Config
     steps: npt.NDArray[np.int64]  # of the evaluations [T]
-    returns: Vector  # [T, episodes]
+    returns: Floats  # [T, episodes]
     finished: bool
-    result: dict[str, Any] | None
     seconds: float | None  # None until it is finished
     eval_seconds: float  # of these, 0 where the run does not say
     versions: dict[str, str]  # that it was started with
 
     @property
-    def means(self) -> Vector:
+    def means(self) -> Floats:
         """Each evaluation's mean return."""
-        means: Vector = self.returns.mean(axis=1)
+        means: Floats = self.returns.mean(axis=1)
         return means
+
+    @property
+    def mean_of_five_best(self) -> float:
+        """The paper's metric, of a run that has been evaluated (D17)."""
+        return mean_of_five_best(self.means)
 
     @property
     def train_seconds(self) -> float | None:
@@ -64,7 +68,7 @@ def read_run(path: Path) -> Run:
     except (OSError, Damaged, RecursionError, MemoryError, OverflowError, ValueError) as error:
         raise UsageError(f"{path} cannot be read: {type(error).__name__}: {error}") from None
     seconds, eval_seconds = (None, 0.0) if result is None else _check_result(folder, config, result, returns)
-    return Run(path, config, steps, returns, result is not None, result, seconds, eval_seconds, versions)
+    return Run(path, config, steps, returns, result is not None, seconds, eval_seconds, versions)
 
 
 def collect(paths: Iterable[Path]) -> tuple[list[Run], list[Problem]]:
@@ -73,32 +77,21 @@ def collect(paths: Iterable[Path]) -> tuple[list[Run], list[Problem]]:
     problems: list[Problem] = []
     seen: set[Path] = set()
     for path in paths:
-        found = 0
-        for folder, reason in _folders(path):
-            found += 1
+        found = list(_folders(path)) or [(path, "holds no run" if path.is_dir() else "is not a folder")]
+        for folder, reason in found:
             if folder.resolve() in seen:
                 continue
             seen.add(folder.resolve())
+            if reason is None:
+                try:
+                    run = read_run(folder)
+                    if runs.setdefault(run.config, run) is not run:
+                        reason = f"the same run as {runs[run.config].path}"
+                except UsageError as error:  # the folder is named beside the reason
+                    reason = str(error).replace(f"{folder}{os.sep}", "").removeprefix(f"{folder} ")
             if reason is not None:
                 problems.append(Problem(folder, reason))
-                continue
-            try:
-                run = read_run(folder)
-            except UsageError as error:
-                problems.append(Problem(folder, _without(folder, str(error))))
-                continue
-            if run.config in runs:
-                problems.append(Problem(folder, f"the same run as {runs[run.config].path}"))
-            else:
-                runs[run.config] = run
-        if not found:
-            problems.append(Problem(path, "holds no run" if path.is_dir() else "is not a folder"))
     return list(runs.values()), problems
-
-
-def _without(folder: Path, reason: str) -> str:
-    """The reason alone: the folder is named beside it."""
-    return reason.replace(f"{folder}{os.sep}", "").removeprefix(f"{folder} ")
 
 
 def _folders(path: Path) -> Iterator[tuple[Path, str | None]]:
@@ -130,7 +123,7 @@ def _folders(path: Path) -> Iterator[tuple[Path, str | None]]:
             yield Path(error.filename), "cannot be read: permission denied"
 
 
-def _evaluations(folder: Folder, config: Config) -> tuple[npt.NDArray[np.int64], Vector]:
+def _evaluations(folder: Folder, config: Config) -> tuple[npt.NDArray[np.int64], Floats]:
     """Steps and returns, which have to be those that the config asks for, from the first on."""
     if not folder.evaluations_file.exists():
         if folder.result_file.exists():
@@ -146,16 +139,13 @@ def _evaluations(folder: Folder, config: Config) -> tuple[npt.NDArray[np.int64],
         )
     if folder.result_file.exists() and len(evaluations) != whole:
         raise UsageError(f"{folder.path} holds a finished run with {len(evaluations)} of {many(whole, 'evaluation')}")
-    try:
-        returns = np.array([[episode.total for episode in episodes] for episodes in evaluations.values()], float)
-    except (TypeError, ValueError):
-        raise UsageError(f"{folder.evaluations_file} has returns that are not numbers") from None
+    returns = np.array([[episode.total for episode in episodes] for episodes in evaluations.values()], float)
     if not np.isfinite(returns).all():
         raise UsageError(f"{folder.evaluations_file} has a return that is not finite")
     return np.array(list(evaluations), np.int64), returns.reshape(len(evaluations), config.eval_episodes)
 
 
-def _check_result(folder: Folder, config: Config, result: dict[str, Any], returns: Vector) -> tuple[float, float]:
+def _check_result(folder: Folder, config: Config, result: dict[str, Any], returns: Floats) -> tuple[float, float]:
     """The run's seconds and those that evaluation took, once the result agrees with what was measured."""
 
     def number(name: str, default: float | None = None) -> float:

@@ -16,6 +16,7 @@ import contextlib
 import csv
 import math
 from collections.abc import Callable
+from functools import partial
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -54,7 +55,7 @@ class Trace(NamedTuple):
     truth: Numbers  # G_t
 
 
-class Noise(NamedTuple):
+class MaskNoise(NamedTuple):
     """Through training: the variance that masks add to the Bellman residual. Empty where nothing is masked."""
 
     steps: Numbers
@@ -79,11 +80,24 @@ class Inspection(NamedTuple):
     coverage: Numbers | None  # how often G lies in the band, for each of LEVELS; None: there is no band
     first: Trace  # the first episode
     some: Trace  # steps of all episodes, evenly chosen
-    noise: Noise
+    noise: MaskNoise
+
+    @property
+    def covered(self) -> dict[float, float]:
+        """The coverage, by level."""
+        return dict(zip(LEVELS, self.coverage or (), strict=False))
+
+    @property
+    def noise_ratio(self) -> float | None:
+        """How many times as noisy the residual is with two masks, at the end of training; None: it is not known."""
+        if not self.noise.steps or self.noise.one_mask[-1] <= 0:
+            return None
+        return self.noise.two_masks[-1] / self.noise.one_mask[-1]
 
     def figures(self) -> dict[str, Any]:
         """All but what is only to be drawn."""
-        return {name: value for name, value in self._asdict().items() if not isinstance(value, Trace | Noise)}
+        kept = {name: value for name, value in self._asdict().items() if not isinstance(value, Trace | MaskNoise)}
+        return {**kept, "noise_ratio": self.noise_ratio}
 
 
 def inspect_run(folder: Folder, episodes: int, seed: int, env_id: str | None = None) -> Inspection:
@@ -192,7 +206,7 @@ def coverage(q: Floats, std: Floats, truth: Floats) -> Numbers:
     return [float((np.abs(q - truth) <= width * std).mean()) for width in widths]
 
 
-def read_noise(folder: Folder, policy: Policy) -> Noise:
+def read_noise(folder: Folder, policy: Policy) -> MaskNoise:
     """The residual noise of either mask scheme until this policy, from metrics.csv; rows without it are passed over."""
     columns = ("time/total_timesteps", "train/noise_one_mask", "train/noise_two_masks")
     found: list[Numbers] = []
@@ -201,7 +215,7 @@ def read_noise(folder: Folder, policy: Policy) -> Noise:
             numbers = [float(row[name]) for name in columns]
             if all(map(math.isfinite, numbers)):
                 found.append(numbers)
-    return Noise(*([row[i] for row in found] for i in range(3)))
+    return MaskNoise(*([row[i] for row in found] for i in range(3)))
 
 
 def _metrics(folder: Folder, policy: Policy) -> str:
@@ -234,36 +248,32 @@ def read_inspection(folder: Folder) -> Inspection | None:
             raise ValueError("it is another run's")
         if data.pop("format") != FORMAT or tuple(data.pop("levels")) != LEVELS:
             raise ValueError("of another version")
-        found = Inspection(**{name: _KINDS[name](value) for name, value in data.items()})
+        found = Inspection(**{name: _READ[name](value) for name, value in data.items()})
         if not found.first.q or not found.some.q:
             raise ValueError("without a single step")
+        if found.coverage is not None and len(found.coverage) != len(LEVELS):
+            raise ValueError("a coverage for other levels")
     except (Damaged, AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"{folder.inspection_file} is damaged: {error}; mepg inspect writes it anew") from None
     return found
 
 
-def _columns(kind: Any) -> Callable[[Any], Any]:
-    def read(data: Any) -> Any:
-        columns = [[finite(number) for number in data[name]] for name in kind._fields]
-        if len({len(column) for column in columns}) != 1:
-            raise ValueError("columns of different lengths")
-        return kind(*columns)
-
-    return read
+def _numbers(data: Any) -> Numbers:
+    return [finite(number) for number in data]
 
 
-def _shares(data: Any) -> Numbers | None:
-    shares = None if data is None else [finite(share) for share in data]
-    if shares is not None and len(shares) != len(LEVELS):
-        raise ValueError("a coverage for other levels")
-    return shares
+def _columns(kind: Any, data: Any) -> Any:
+    columns = [_numbers(data[name]) for name in kind._fields]
+    if len(set(map(len, columns))) != 1:
+        raise ValueError("columns of different lengths")
+    return kind(*columns)
 
 
-_KINDS: dict[str, Callable[[Any], Any]] = {
+_READ: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("run", "algorithm", "env"), str),
     **dict.fromkeys(("seed", "step", "episodes", "steps", "left_out"), count),
-    **dict.fromkeys(("first", "some"), _columns(Trace)),
-    "noise": _columns(Noise),
-    "coverage": _shares,
+    **dict.fromkeys(("first", "some"), partial(_columns, Trace)),
+    "noise": partial(_columns, MaskNoise),
+    "coverage": lambda data: None if data is None else _numbers(data),
     **dict.fromkeys(("bias", "error", "spread"), finite),
 }

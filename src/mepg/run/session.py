@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -233,17 +233,21 @@ def _memory_errors_of_jax() -> Iterator[None]:
         raise MemoryError(str(error).splitlines()[0]) from None
 
 
+def mean_of_five_best(means: Iterable[float]) -> float:
+    """The paper's metric for one run: its five largest evaluation means, averaged (D17)."""
+    return float(np.mean(sorted(means, reverse=True)[:5]))
+
+
 def summary(evaluations: Evaluations, spent: Spent) -> dict[str, Any]:
     """What a run came to: the paper's metric (D17) and the plain ones beside it."""
     means = [float(np.mean([episode.total for episode in episodes])) for episodes in evaluations.values()]
     last_step, last = list(evaluations.items())[-1]
-    best = sorted(means, reverse=True)[:5]
     return {
         "steps": last_step,
         "final_return": means[-1],
         "final_return_std": float(np.std([episode.total for episode in last])),
-        "best_return": best[0],
-        "mean_of_five_best": float(np.mean(best)),
+        "best_return": max(means),
+        "mean_of_five_best": mean_of_five_best(means),
         "evaluations": len(means),
         "seconds": round(spent.total, 1),
         "eval_seconds": round(spent.evaluating, 1),

@@ -85,8 +85,8 @@
       let low = Infinity, high = -Infinity, last = 0;
       for (const curve of curves) {
         curve.mean.forEach((mean, i) => {
-          low = Math.min(low, mean - curve.half[i]);
-          high = Math.max(high, mean + curve.half[i]);
+          low = Math.min(low, mean - curve.half_std[i]);
+          high = Math.max(high, mean + curve.half_std[i]);
         });
         last = Math.max(last, curve.steps.at(-1));
       }
@@ -115,8 +115,8 @@
     drawCurve(curve) {
       const group = svgElement(this.svg, "g", { "data-curve": curve.label });
       const point = (i, value) => `${this.x(curve.steps[i]).toFixed(1)},${this.y(value).toFixed(1)}`;
-      const up = curve.steps.map((_, i) => point(i, curve.mean[i] + curve.half[i]));
-      const down = curve.steps.map((_, i) => point(i, curve.mean[i] - curve.half[i])).reverse();
+      const up = curve.steps.map((_, i) => point(i, curve.mean[i] + curve.half_std[i]));
+      const down = curve.steps.map((_, i) => point(i, curve.mean[i] - curve.half_std[i])).reverse();
       svgElement(group, "polygon", { points: [...up, ...down].join(" "), fill: curve.colour, opacity: 0.14 });
       const all = Math.max(...curve.runs);
       const whole = curve.runs.filter((runs) => runs === all).length; // fewer runs only ever at the end
@@ -177,7 +177,7 @@
         dot.style.background = curve.colour;
         label.textContent = curve.label;
         const fewer = curve.runs[i] < Math.max(...curve.runs) ? ` (${curve.runs[i]} of ${Math.max(...curve.runs)} seeds)` : "";
-        value.textContent = `${number(curve.mean[i])} ± ${number(curve.half[i])}${fewer}`;
+        value.textContent = `${number(curve.mean[i])} ± ${number(curve.half_std[i])}${fewer}`;
         row.append(dot, label, value);
         this.tip.append(row);
       }

@@ -4,19 +4,8 @@ import numpy as np
 import pytest
 
 from mepg.errors import UsageError
-from mepg.paper.stats import (
-    REFERENCE,
-    five_best,
-    interquartile_mean,
-    interval,
-    iqm,
-    mean_and_std,
-    normalise,
-    probability_of_improvement,
-)
-from mepg.run.checkpoint import Spent
-from mepg.run.evaluate import Episode
-from mepg.run.session import summary
+from mepg.report import statistics
+from mepg.report.statistics import REFERENCE, bootstrap, interquartile_mean, normalise
 
 # [runs, tasks]: made up.
 X = np.array(
@@ -31,25 +20,20 @@ X = np.array(
 Y = np.array([[0.49, 0.85, 0.20, 0.91], [0.55, 0.60, 0.15, 1.02], [0.60, 0.70, 0.31, 0.83]])
 
 
-def test_five_best_by_hand():
-    assert five_best([1.0, 9.0, 2.0, 8.0, 3.0, 7.0]) == (9 + 8 + 7 + 3 + 2) / 5
-    assert five_best([4.0, 6.0]) == 5.0
+def columns(scores):
+    return scores if isinstance(scores, dict) else dict(enumerate(np.transpose(scores)))
 
 
-def test_five_best_is_what_a_run_writes():
-    means = np.random.default_rng(0).normal(1000, 300, 20).tolist()
-    evaluations = {step: [Episode(mean, 1)] for step, mean in enumerate(means)}
-    assert five_best(means) == summary(evaluations, Spent(1.0, 0.0))["mean_of_five_best"]
+def iqm(scores):
+    return bootstrap(interquartile_mean, columns(scores)).value
 
 
-def test_std_divides_by_the_number_of_runs():
-    assert mean_and_std([2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]) == (5.0, 2.0)
+def interval(scores, statistic=interquartile_mean, **options):
+    return bootstrap(statistic, columns(scores), **options)[1:]
 
 
-@pytest.mark.parametrize("function", [five_best, mean_and_std])
-def test_nothing_has_no_mean(function):
-    with pytest.raises(UsageError):
-        function([])
+def probability_of_improvement(x, y, **options):
+    return bootstrap(statistics.probability_of_improvement, columns(x), columns(y), **options)
 
 
 def test_reference_scores_are_0_and_1():
@@ -93,12 +77,6 @@ def test_intervals_are_those_of_rliable():
     assert interval(Y, repetitions=20_000) == pytest.approx((0.57166667, 0.69333333), abs=0.003)
     found = probability_of_improvement(X, Y, repetitions=20_000)
     assert (found.low, found.high) == pytest.approx((0.3375, 0.75), abs=0.01)
-
-
-def test_a_matrix_and_its_columns_by_name_mean_the_same():
-    columns = {str(task): X[:, task].tolist() for task in range(X.shape[1])}
-    assert iqm(columns) == iqm(X)
-    assert interval(columns) == interval(X)
 
 
 def test_resampling_stays_within_a_task():

@@ -1,0 +1,252 @@
+"""Tables of runs: as data, for a spreadsheet and for a README.
+
+Only finished runs are averaged.
+"""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from mepg.algos import find
+from mepg.core.settings import describe
+from mepg.report.runs import Run
+from mepg.report.statistics import REFERENCE, Estimate, bootstrap, interquartile_mean, normalise
+from mepg.run.config import Config
+from mepg.words import many
+
+Unit = Literal["return", "minutes", "parameters"]
+COLUMNS = (
+    "table", "plan", "papers_plan", "row", "algorithm", "dropout_p", "env", "unit", "published", "published_std",
+    "ours", "std", "difference", "final", "iqm", "low", "high", "found", "wanted", "unfinished",
+)  # fmt: skip
+
+
+class Published(NamedTuple):
+    """A number that a paper prints."""
+
+    value: float
+    std: float | None
+
+
+class Cell(NamedTuple):
+    """A row's outcome on one environment. What is not known is None."""
+
+    env: str
+    published: Published | None = None
+    ours: float | None = None  # of returns, the runs' means of five best evaluations, averaged
+    std: float | None = None  # over runs, if there are several
+    final: float | None = None  # the last evaluation's mean, over runs
+    iqm: Estimate | None = None  # of normalised final returns, if there are reference scores and several runs
+    found: int = 0  # finished runs
+    wanted: int = 0
+    unfinished: int = 0
+
+    @property
+    def difference(self) -> float | None:
+        return None if self.ours is None or self.published is None else self.ours - self.published.value
+
+
+class Line(NamedTuple):
+    """A row of a table."""
+
+    label: str
+    algorithm: str
+    cells: tuple[Cell, ...]
+    iqm: Estimate | None = None  # of normalised final returns, over the tasks that have reference scores
+    iqm_tasks: tuple[str, ...] = ()
+    dropout_p: float | None = None  # in tables over p
+
+
+class Table(NamedTuple):
+    """Rows of runs, or of counts, on the same environments."""
+
+    name: str
+    title: str
+    unit: Unit
+    envs: tuple[str, ...]
+    lines: tuple[Line, ...]
+    plan: str | None = None  # None: no run is needed, or none was planned
+    is_papers: bool = False  # the plan, and so whether values can be compared
+    notes: tuple[str, ...] = ()
+
+    @property
+    def found(self) -> int:
+        return sum(cell.found for line in self.lines for cell in line.cells)
+
+    @property
+    def wanted(self) -> int:
+        return sum(cell.wanted for line in self.lines for cell in line.cells)
+
+
+def make_line(
+    label: str, algorithm: str, unit: Unit, runs: Mapping[str, Sequence[Run]], wanted: int | None = None
+) -> Line:
+    """A row from each environment's runs; `wanted` says how many there should be, if others than there are."""
+    cells = tuple(_cell(env, there, len(there) if wanted is None else wanted, unit) for env, there in runs.items())
+    return Line(label, algorithm, cells, *(_iqm(runs) if unit == "return" else ()))
+
+
+def own_tables(runs: Sequence[Run]) -> list[Table]:
+    """Returns and run times of any runs: a row for all that differs."""
+    if not runs:
+        return []
+    envs = tuple(sorted({run.config.env for run in runs}))
+    rows, shared = group_variants(runs)
+    by_env = {
+        label: {env: [run for run in members if run.config.env == env] for env in envs}
+        for label, members in rows.items()
+    }
+
+    def table(name: str, title: str, unit: Unit) -> Table:
+        lines = (make_line(label, members[0].config.algorithm, unit, by_env[label]) for label, members in rows.items())
+        return Table(name, title, unit, envs, tuple(lines), notes=(f"All with {shared}.",) if shared else ())
+
+    return [table("own-returns", "Returns", "return"), table("own-runtime", "Run time", "minutes")]
+
+
+def group_variants(runs: Iterable[Run]) -> tuple[dict[str, list[Run]], str]:
+    """Runs that differ in nothing but environment and seed, by what sets them apart; and what all have in common."""
+    groups: dict[Config, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(replace(run.config, env="", seed=0), []).append(run)
+    parts = {variant: _differences(variant) for variant in groups}
+    first, *others = parts.values() or [[]]
+    shared = [part for part in first if others and all(part in other for other in others)]
+
+    def label(variant: Config) -> str:
+        return ", ".join([variant.algorithm, *(part for part in parts[variant] if part not in shared)])
+
+    members = {label(v): sorted(groups[v], key=lambda run: (run.config.env, run.config.seed)) for v in groups}
+    return dict(sorted(members.items())), ", ".join(shared)
+
+
+def short_name(env: str) -> str:
+    """`Hopper` for PyBullet's tasks; others keep their name."""
+    name, suffix, rest = env.rpartition("BulletEnv-v0")
+    short = name.replace("InvertedPendulumSwingup", "Swingup").replace("InvertedDoublePendulum", "DoublePendulum")
+    return short if suffix and not rest else env
+
+
+def show(value: float | None, unit: Unit, *, signed: bool = False, like: float | None = None) -> str:
+    """A number with as many digits as `like` would have; parameters in thousands."""
+    if value is None:
+        return ""
+    size = abs(value if like is None else like)
+    whole = {"return": 100, "minutes": 10, "parameters": 0}[unit]
+    digits = 0 if size >= whole else 2 if unit == "minutes" and size < 1 else 1
+    text = f"{value / 1000 if unit == 'parameters' else value:{'+' if signed else ''},.{digits}f}"
+    return text if float(text.replace(",", "")) else f"{0:.{digits}f}"
+
+
+def show_with_std(value: float | None, std: float | None, unit: Unit) -> str:
+    """2,382 ± 188"""
+    return show(value, unit) + ("" if std is None else f" ± {show(std, unit, like=value)}")
+
+
+def show_difference(cell: Cell, unit: Unit) -> str:
+    """Ours less what is printed, if both are known."""
+    if cell.difference is None or cell.published is None:
+        return ""
+    if unit == "parameters" and cell.difference == 0:
+        return "same"
+    return show(cell.difference, unit, signed=True, like=cell.published.value)
+
+
+def to_csv(table: Table) -> str:
+    """One line for each cell, and one for each row's interquartile mean."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for line in table.lines:
+        head = [table.name, table.plan, str(table.is_papers).lower(), _plain(line.label), line.algorithm]
+        for cell in line.cells:
+            ours = (cell.ours, cell.std, cell.difference, cell.final)
+            numbers = map(_digits, (*(cell.published or [None] * 2), *ours, *(cell.iqm or [None] * 3)))
+            counts = (cell.found, cell.wanted, cell.unfinished)
+            writer.writerow([*head, line.dropout_p, _plain(cell.env), table.unit, *numbers, *counts])
+        if line.iqm is not None:
+            tasks = "+".join(map(short_name, line.iqm_tasks))
+            writer.writerow([*head, line.dropout_p, tasks, "iqm", *[""] * 6, *map(_digits, line.iqm), *[""] * 3])
+    return text.getvalue()
+
+
+def to_markdown(table: Table) -> str:
+    """The table for a README: ours, what is published in brackets, the difference, and seeds where some are missing."""
+    with_iqm = any(line.iqm is not None for line in table.lines)
+    lines = [f"**{table.title}**", ""]
+    if table.plan is not None:
+        lines += [f"Plan: {table.plan}" + ("." if table.is_papers else ", which is not the paper's."), ""]
+    names = [_escaped(short_name(env)) for env in table.envs] + ["IQM"] * with_iqm
+    lines += [f"| | {' | '.join(names)} |", "| --- |" + " ---: |" * len(names)]
+    for line in table.lines:
+        cells = [_escaped(line.label), *(_markdown_cell(cell, table.unit) for cell in line.cells)]
+        if with_iqm:
+            cells.append("" if line.iqm is None else "{:.2f} [{:.2f}, {:.2f}]".format(*line.iqm))
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", *(f"- {note}" for note in table.notes)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _markdown_cell(cell: Cell, unit: Unit) -> str:
+    parts = [] if cell.ours is None else [show_with_std(cell.ours, cell.std, unit)]
+    if cell.published is not None:
+        parts.append(f"(paper {show_with_std(*cell.published, unit)})")
+        parts += [show_difference(cell, unit)] if cell.ours is not None else []
+    if cell.found != cell.wanted:
+        parts.append(f"{cell.found}/{many(cell.wanted, 'seed')}")
+    return " ".join(parts)
+
+
+def _cell(env: str, runs: Sequence[Run], wanted: int, unit: Unit) -> Cell:
+    finished = [run for run in runs if run.finished]
+    cell = Cell(env, found=len(finished), wanted=wanted, unfinished=len(runs) - len(finished))
+    if not finished:
+        return cell
+    if unit == "minutes":
+        values = [run.train_seconds / 60 for run in finished if run.train_seconds is not None]
+    else:
+        values = [run.mean_of_five_best for run in finished]
+        middle, _ = _iqm({env: finished})
+        cell = cell._replace(final=float(np.mean([run.means[-1] for run in finished])), iqm=middle)
+    # Nobody says which "std" the paper means: here the sum of squares is divided by n.
+    return cell._replace(ours=float(np.mean(values)), std=float(np.std(values)) if len(values) > 1 else None)
+
+
+def _iqm(runs: Mapping[str, Sequence[Run]]) -> tuple[Estimate | None, tuple[str, ...]]:
+    """Over final returns: choosing the best evaluations first would favour noise (D17)."""
+    scores = {
+        env: [float(normalise(run.means[-1], env)) for run in members if run.finished]
+        for env, members in runs.items()
+        if env in REFERENCE and sum(run.finished for run in members) > 1  # one run has no interval
+    }
+    return (bootstrap(interquartile_mean, scores), tuple(scores)) if scores else (None, ())
+
+
+def _differences(config: Config) -> list[str]:
+    """What differs from the algorithm as it is listed, and how long the run is."""
+    usual, spec = describe(find(config.algorithm).spec), describe(config.spec)
+    changed = [f"{name}={text}" for name, text in spec.items() if usual.get(name) != text]
+    other = {name: value for name, value in config.changed().items() if name not in ("seed", "steps")}
+    changed += [f"{name.replace('_', '-')}={value}" for name, value in other.items()]
+    return [*changed, many(config.steps, "step")]
+
+
+def _digits(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
+
+
+def _plain(text: str) -> str:
+    """Text that a spreadsheet does not take for a formula."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+
+
+def _escaped(text: str) -> str:
+    """Text that is neither Markdown nor HTML."""
+    return html.escape(" ".join(text.split())).replace("|", "&#124;").replace("`", "&#96;").replace("[", "&#91;")

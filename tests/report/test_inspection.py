@@ -1,0 +1,22 @@
+"""What was found in a run's critics, in words and pictures."""
+
+from mepg.report.inspection import draw_inspections, in_words
+
+from .by_hand import make_inspection
+
+
+def test_words():
+    text = in_words(make_inspection())
+    assert "mine: me-sac on Pendulum-v1, seed 0, step 10" in text
+    assert "2 steps of 1 episode, 3 left out as too near to a cut" in text
+    assert "Q is 0.5 too low on average" in text
+    assert "the 50% band holds 50%" in text
+    assert "2.5 times as noisy" in text
+    assert "there is no band" in in_words(make_inspection(coverage=None))
+
+
+def test_pictures():
+    one = make_inspection()
+    none = one._replace(coverage=None, run="$\\frac{<b>", noise=one.noise._replace(steps=[], one_mask=[], two_masks=[]))
+    for found in ([one], [one, none]):
+        assert draw_inspections(found).startswith(b"\x89PNG")
