@@ -8,7 +8,7 @@ import pytest
 
 from mepg.algos import algorithms
 from mepg.cli import main
-from mepg.run.envs import PAPER_TASKS
+from mepg.paper.tasks import PAPER_TASKS
 from tests.run import stubs  # noqa: F401
 from tests.run.processes import tensorboard
 
@@ -56,7 +56,10 @@ def finished(tmp_path_factory):
         (["me-sac", "--env", "Pendulum-v1", "--envs", "2500"], "envs must be in [1, 1000]"),
         (["me-sac", "--env", "Pendulum-v1", "--log", "csv,paper"], "unknown log 'paper'"),
         (["me-sac", "--env", ":"], "cannot be made"),
-        (["me-sac", "--env", "StubDiscrete-v0"], "continuous ones"),
+        (
+            ["me-sac", "--env", "StubDiscrete-v0"],
+            "me-sac needs a Box of actions; StubDiscrete-v0 has Discrete(3): none of",
+        ),
         (["me-sac", "--env", "StubDictObs-v0"], "flat Box"),
         (["me-sac", "--env", "StubUnbounded-v0"], "infinite action bounds"),
         (["me-sac", "--env", "Nowhere-v0"], "unknown environment 'Nowhere-v0'"),
@@ -161,7 +164,7 @@ def test_eval(finished, capsys):
         (["eval", "nowhere"], "holds no run"),
         (["eval", ".", "--episodes", "0"], "episodes must be at least 1"),
         (["show", "me-ddgp"], "did you mean 'me-ddpg'?"),
-        (["params", "--env", "CartPole-v1"], "Discrete actions"),
+        (["params", "--env", "CartPole-v1"], "CartPole-v1 has Discrete(2): none of"),
     ],
 )
 def test_bad_input_of_the_other_commands(argv, says, capsys):

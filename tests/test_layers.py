@@ -7,8 +7,8 @@ import mepg
 
 ROOT = Path(mepg.__file__).parent
 ORDER = [
-    "words", "errors", "process", "core", "algos", "native", "run", "engine", "paper", "report", "display", "bench",
-    "export", "tune", "api", "cli", "__main__",
+    "words", "errors", "process", "core", "algos", "native", "envs", "run", "engine", "paper", "report", "display",
+    "bench", "export", "tune", "api", "cli", "__main__",
 ]  # fmt: skip
 OUTSIDE = {"core": {"jax", "optax"}, "algos": {"jax", "optax"}}
 

@@ -470,12 +470,13 @@ def _say_modules(config: Config) -> str:
 def _eval(arguments: argparse.Namespace) -> int:
     import numpy as np
 
-    from mepg.run.envs import Env, has_screen
+    from mepg.envs.env import Env
+    from mepg.envs.simulators import has_screen
+    from mepg.envs.video import Film
     from mepg.run.evaluate import play
     from mepg.run.folder import Folder
     from mepg.run.keys import episode_seed
     from mepg.run.policy import load_policy
-    from mepg.run.video import Film
 
     if arguments.episodes < 1:
         raise UsageError(f"episodes must be at least 1, not {arguments.episodes}")
@@ -598,7 +599,7 @@ def _list_runs(arguments: argparse.Namespace) -> int:
 
 def _list_names(arguments: argparse.Namespace) -> int:
     from mepg.algos import algorithms
-    from mepg.run.envs import PAPER_TASKS
+    from mepg.paper.tasks import PAPER_TASKS
 
     data = {
         "algorithms": {name: {"summary": a.summary, "parent": a.parent} for name, a in algorithms().items()},
@@ -649,14 +650,19 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _params(arguments: argparse.Namespace) -> int:
-    from mepg.algos import algorithms
+    from mepg.algos import algorithms, require_actions
     from mepg.core.arithmetic import ours
-    from mepg.run.envs import PAPER_TASKS, Env, full_id
+    from mepg.envs.env import Env
+    from mepg.envs.simulators import full_id
+    from mepg.paper.tasks import PAPER_TASKS
 
     tasks = PAPER_TASKS
     if arguments.env is not None:
         env_id = full_id(arguments.env)
         tasks = {env_id: PAPER_TASKS.get(env_id) or Env(env_id).sizes}
+    for name in algorithms():
+        for env, sizes in tasks.items():
+            require_actions(name, sizes, env)
     counts = {
         name: {env: ours(algorithm.count_parameters)(algorithm.spec, sizes)._asdict() for env, sizes in tasks.items()}
         for name, algorithm in algorithms().items()
@@ -736,7 +742,8 @@ def _tune(arguments: argparse.Namespace) -> int:
     from mepg import algos
     from mepg.core.settings import apply_settings
     from mepg.engine.schedule import carry_out, claim
-    from mepg.run.envs import Env, full_id
+    from mepg.envs.env import Env
+    from mepg.envs.simulators import full_id
     from mepg.tune.space import default_space, parse_space
     from mepg.tune.study import Outcome, Question, Study, require_optuna
 
@@ -798,7 +805,7 @@ def _bench(arguments: argparse.Namespace) -> int:
     from mepg.bench.measure import measure, measure_updates
     from mepg.bench.peers import prepare
     from mepg.bench.show import draw, to_markdown, updates_table
-    from mepg.run.envs import Env
+    from mepg.envs.env import Env
     from mepg.run.files import write_json, write_whole
 
     if arguments.rounds < 1:

@@ -5,10 +5,10 @@ import jax
 import numpy as np
 import pytest
 
+from mepg.envs.env import Env
 from mepg.errors import UsageError
 from mepg.report.inside import describe, draw_inspections, noise_ratio
 from mepg.run.config import Config
-from mepg.run.envs import Env
 from mepg.run.folder import Folder
 from mepg.run.inspection import (
     LEVELS,

@@ -14,9 +14,10 @@ import safetensors
 import safetensors.numpy
 
 from mepg.core.settings import to_json
+from mepg.envs.env import Env
+from mepg.envs.simulators import full_id
 from mepg.errors import UsageError
 from mepg.run.checkpoint import Checkpoints
-from mepg.run.envs import Env, full_id
 from mepg.run.files import MOST_BYTES, Arrays, Damaged, from_npz, from_zip, read_whole, to_npz, write_whole
 from mepg.run.folder import Folder
 
@@ -107,14 +108,13 @@ def _read_run(path: Path, env: Any) -> tuple[dict[str, Any], Arrays]:
     else:
         raise UsageError(f"{path} holds no checkpoint that is whole")
     with contextlib.closing(Env(env_id)) as own:
-        sizes, bounds = own.sizes, own.spaces.bounds
+        spaces = own.spaces.to_json()
     about = {
         "format": FORMAT,
         "algorithm": config.algorithm,
         "spec": to_json(config.spec),
         "env": config.env,
-        "sizes": list(sizes),
-        "action_bounds": bounds,
+        **spaces,
         "normalize_obs": config.normalize_obs,
         "seed": config.seed,
         "steps": step,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import math
 import threading
 import time
 import warnings
@@ -26,10 +25,11 @@ from mepg.api.progress import bar, interrupt_between_steps
 from mepg.api.vecenv import VecEnv, infos_of, known_to_stable_baselines
 from mepg.core.posterior import SAMPLES
 from mepg.core.settings import from_json, to_json
+from mepg.envs.spaces import Spaces
+from mepg.envs.vector import Envs, StableBaselinesEnvs, make_envs
 from mepg.errors import UsageError
 from mepg.run.checkpoint import flatten, unflatten
 from mepg.run.config import Config
-from mepg.run.envs import Spaces
 from mepg.run.files import Damaged
 from mepg.run.folder import versions
 from mepg.run.keys import MAX_SEED
@@ -37,7 +37,6 @@ from mepg.run.loop import Loop, Record
 from mepg.run.program import Leaves, Program
 from mepg.run.replay import Replay
 from mepg.run.threads import limit_threads
-from mepg.run.vector import Envs, FromStableBaselines, gather
 from mepg.words import many
 
 WITHOUT_END = 10**9  # rounds of steps: whoever calls `learn` says how many
@@ -172,7 +171,7 @@ class Model:
         self._env_id: str | None = None  # of the environments, if that is all that was given
         self.env: Any = None
         if env is not None:
-            self._enter(gather(env, n_envs, self.seed), env)
+            self._enter(make_envs(env, n_envs, self.seed), env)
 
     def _checked(self, spec: Any) -> Any:
         kind = type(self.default_spec)
@@ -183,7 +182,7 @@ class Model:
     def _enter(self, envs: Envs, env: Any) -> None:
         """Get ready to act in these environments."""
         self._spaces, self._env_id = envs.spaces, env if isinstance(env, str) else None
-        self.env = env if isinstance(envs, FromStableBaselines) else VecEnv(envs, self._lend_envs)
+        self.env = env if isinstance(envs, StableBaselinesEnvs) else VecEnv(envs, self._lend_envs)
         self._config = self._make_config(envs.spaces.id, envs.count)
         replay = Replay(self.spec.replay_size, envs.sizes)
         self._standing = Loop(self._config, self._config.build(envs.sizes), envs, None, replay)
@@ -368,7 +367,7 @@ class Model:
         With `deterministic=False` a Gaussian policy's actions are drawn. A deterministic policy acts the same
         either way: the noise that it explores with belongs to `learn`.
         """
-        obs, alone = self._check_observation(observation)
+        obs, alone = self._need_spaces().read_observations(observation)
         with self._still() as now:
             if deterministic or getattr(self.spec, "gaussian", None) is None:
                 actions = self._program.exploit(now.leaves, obs)
@@ -427,40 +426,22 @@ class Model:
         self, observation: npt.ArrayLike, action: npt.ArrayLike
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], bool]:
         """[B, S], [B, A] in [-1, 1], and whether both were single ones."""
-        obs, obs_alone = self._check_observation(observation)
-        actions, action_alone = self._check_action(action)
+        obs, obs_alone = self._need_spaces().read_observations(observation)
+        actions, action_alone = self._need_spaces().read_actions(action)
         rows = len(actions) if obs_alone else len(obs)
         if not action_alone and len(actions) != rows:
             raise UsageError(f"{many(len(obs), 'observation')} and {many(len(actions), 'action')} do not make pairs")
         obs, actions = (np.broadcast_to(each, (rows, each.shape[1])) for each in (obs, actions))
         return obs, actions, obs_alone and action_alone
 
-    def _check_action(self, action: npt.ArrayLike) -> tuple[npt.NDArray[np.float32], bool]:
-        """[B, A] in [-1, 1], and whether it was a single one."""
-        spaces = self._need_spaces()
-        actions, alone = _check_rows(action, "action", spaces.action_shape)
-        low, high = spaces.low.astype(float), spaces.high.astype(float)
-        outside = (actions < low - 1e-4 * (high - low)) | (actions > high + 1e-4 * (high - low))
-        if outside.any():
-            row, index = (int(i) for i in np.argwhere(outside)[0])
-            raise UsageError(
-                f"the action holds {actions[row, index]} at index {index if alone else (row, index)}, "
-                f"which is not in [{low[index]:g}, {high[index]:g}]"
-            )
-        return spaces.unscale(actions.reshape(-1, *spaces.action_shape)), alone
-
-    def _check_observation(self, observation: npt.ArrayLike) -> tuple[npt.NDArray[np.float32], bool]:
-        """[B, S], and whether it was a single one."""
-        return _check_rows(observation, "observation", (self._need_spaces().sizes.obs,))
-
     # The environment
 
     @property
-    def observation_space(self) -> gymnasium.spaces.Box:
+    def observation_space(self) -> gymnasium.Space[Any]:
         return self._need_spaces().observation_space
 
     @property
-    def action_space(self) -> gymnasium.spaces.Box:
+    def action_space(self) -> gymnasium.Space[Any]:
         return self._need_spaces().action_space
 
     @property
@@ -487,7 +468,7 @@ class Model:
         """Go on in another environment with the same spaces; the replay memory stays."""
         before = self._need_spaces()
         with self._alone():
-            envs = gather(env, 1, self.seed)
+            envs = make_envs(env, 1, self.seed)
             _require_same_spaces(before, envs.spaces)
             then = self._stand()
             state = self._program.unflatten(then.leaves)
@@ -552,8 +533,7 @@ class Model:
                 "algorithm": self.algorithm,
                 "spec": to_json(self.spec),
                 "env": spaces.id,
-                "sizes": list(spaces.sizes),
-                "action_bounds": spaces.bounds,
+                **spaces.to_json(),
                 "normalize_obs": self._normalize_obs,
                 "seed": self.seed,
                 "steps": now.step,
@@ -590,7 +570,7 @@ class Model:
         try:
             spec = from_json(type(kind.default_spec), about["spec"])
             seed, steps, episodes = (_counter(about[name]) for name in ("seed", "steps", "episodes"))
-            spaces = Spaces.from_json(str(about["env"]), about["sizes"], about["action_bounds"])
+            spaces = Spaces.from_json(str(about["env"]), about)
             normalize_obs = about["normalize_obs"] is True
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"{name} is damaged: {error!r}") from None
@@ -639,7 +619,7 @@ class Model:
         now = self._standing
         if isinstance(now, Loop) and self._env_id is not None:
             snapshot = now.snapshot()
-            twin._enter(gather(self._env_id, now.envs.count, self.seed), self._env_id)
+            twin._enter(make_envs(self._env_id, now.envs.count, self.seed), self._env_id)
             loop = twin._need_loop()
             _refill(loop.replay, now.replay)
             loop.restore(snapshot)
@@ -727,35 +707,18 @@ def _require_same_spaces(model: Spaces, env: Spaces) -> None:
         raise UsageError(f"the model was trained on {model.id} with {difference}")
 
 
-def _check_rows(given: npt.ArrayLike, what: str, shape: tuple[int, ...]) -> tuple[npt.NDArray[np.float32], bool]:
-    """Finite numbers, a row for each that has this shape, and whether it was a single one."""
-    try:
-        rows = np.asarray(given, np.float32)
-    except (TypeError, ValueError):
-        raise UsageError(f"an {what} is {math.prod(shape)} numbers, not a {type(given).__name__}") from None
-    alone = rows.ndim == len(shape)
-    if rows.shape[not alone :] != shape:
-        several = f"({', '.join(map(str, ('n', *shape)))})" if shape else "(n,)"
-        raise UsageError(f"an {what} has shape {shape}, or {several} for several, not {rows.shape}")
-    if not np.isfinite(rows).all():
-        place = tuple(int(i) for i in np.argwhere(~np.isfinite(rows))[0])
-        where = f" at index {place if len(place) > 1 else place[0]}" if place else ""
-        raise UsageError(f"the {what} holds {rows[place]}{where}")
-    return rows.reshape(-1, math.prod(shape)), alone
-
-
 def _variables(record: Record, actions: npt.NDArray[Any], obs: npt.NDArray[np.float32]) -> dict[str, Any]:
     """What callbacks look for in their `locals`: as with Stable-Baselines3's VecEnv, episodes have begun anew."""
-    infos, ended = infos_of(record.outcomes), iter(record.episodes)
-    for info, outcome in zip(infos, record.outcomes, strict=True):
-        if outcome.over:
+    infos, ended = infos_of(record.results), iter(record.episodes)
+    for info, result in zip(infos, record.results, strict=True):
+        if result.over:
             total, length = next(ended)
             info.setdefault("episode", {"r": total, "l": length})
     return {
         "actions": actions,
         "new_obs": obs,
-        "rewards": np.array([outcome.reward for outcome in record.outcomes], np.float32),
-        "dones": np.array([outcome.over for outcome in record.outcomes]),
+        "rewards": np.array([result.reward for result in record.results], np.float32),
+        "dones": np.array([result.over for result in record.results]),
         "infos": infos,
     }
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mepg.engine.jobs import Job
+from mepg.envs.env import Env
+from mepg.envs.simulators import time_limit_of
+from mepg.envs.vector import make_envs
 from mepg.run.config import Config
-from mepg.run.envs import Env, time_limit_of
 from mepg.run.files import Damaged, read_json, write_json
 from mepg.run.loop import Loop
 from mepg.run.replay import Replay
-from mepg.run.vector import gather
 
 WARMUP, TRY = 30, 3.0  # steps; seconds at most
 
@@ -41,7 +42,7 @@ def measure(config: Config) -> Speed:
     spec = replace(config.spec, warmup=WARMUP, replay_size=10_000)
     config = replace(config, spec=spec, steps=10**9, eval_every=10**9)
     began = time.perf_counter()
-    envs, eval_env = gather(config.env, config.envs), Env(config.env)
+    envs, eval_env = make_envs(config.env, config.envs), Env(config.env)
     loop = Loop(config, config.build(envs.sizes), envs, eval_env, Replay(spec.replay_size, envs.sizes))
     records = iter(loop)
     next(records)

@@ -63,7 +63,8 @@ def require_onnx() -> tuple[Any, Any]:
 def to_onnx(program: Program, obs_size: int, about: dict[str, str]) -> bytes:
     """The graph from `obs` to `action`, for batches of any size, with `about` as its metadata."""
     onnx, _ = require_onnx()
-    helper, number = onnx.helper, onnx.TensorProto.FLOAT
+    helper = onnx.helper
+    number, action = (helper.np_dtype_to_tensor_dtype(np.dtype(kind)) for kind in ("float32", program.kind))
     tensors = dict(program.constants)
     action_shape = program.operations[-1].attributes["shape"][1:]
     nodes = [_node(helper, operation, tensors) for operation in program.operations]
@@ -71,7 +72,7 @@ def to_onnx(program: Program, obs_size: int, about: dict[str, str]) -> bytes:
         nodes,
         "policy",
         inputs=[helper.make_tensor_value_info(OBS, number, ["batch", obs_size])],
-        outputs=[helper.make_tensor_value_info(ACTION, number, ["batch", *action_shape])],
+        outputs=[helper.make_tensor_value_info(ACTION, action, ["batch", *action_shape])],
         initializer=[onnx.numpy_helper.from_array(array, name) for name, array in tensors.items()],
     )
     model = helper.make_model(graph, producer_name="mepg", opset_imports=[helper.make_opsetid("", OPSET)])

@@ -24,10 +24,8 @@ from mepg.run.files import Arrays
 
 Equation = Any  # jax.extend.core.JaxprEqn, whose variables are not known to have shapes
 
-OBS, ACTION = (
-    "obs",
-    "action",
-)  # what goes in and what comes out, float32: [B, S], and B actions in the environment's own shape
+# What goes in, float32 [B, S], and what comes out: B actions of the environment's own shape, float32 or int64.
+OBS, ACTION = "obs", "action"
 
 
 class Operation(NamedTuple):
@@ -44,6 +42,7 @@ class Program(NamedTuple):
 
     constants: Arrays
     operations: list[Operation]
+    kind: str  # of the numbers that come out: float32 or int64
 
 
 @ours
@@ -56,7 +55,7 @@ def trace(act: Callable[[Any, jax.Array], jax.Array], state: Any, obs_size: int)
     (action,) = builder.inline(seen, [*weights, OBS])
     shape = _lengths(seen.out_avals[0].shape, -1)
     builder.operations.append(Operation("reshape", (action,), ACTION, {"shape": shape}))
-    return _needed(Program(builder.constants, builder.operations))
+    return _needed(Program(builder.constants, builder.operations, _KINDS[seen.out_avals[0].dtype.kind]))
 
 
 class _Builder:
@@ -120,6 +119,9 @@ _SAME = {
 }  # fmt: skip
 
 
+_KINDS = {"f": "float32", "i": "int64", "u": "int64", "b": "bool"}  # of numbers, as NumPy and ONNX have them here
+
+
 def _lengths(shape: Sequence[Any], of_batch: Any) -> list[Any]:
     """A shape as plain numbers; the batch's length, which nobody knows yet, is `of_batch`."""
     return [int(length) if isinstance(length, int | np.integer) else of_batch for length in shape]
@@ -146,9 +148,8 @@ def _broadcast(to: _Builder, equation: Equation, x: str) -> str:
 
 
 def _cast(to: _Builder, equation: Equation, x: str) -> str:
-    kinds = {"f": "float32", "i": "int64", "u": "int64", "b": "bool"}
     before, after = (
-        kinds[np.dtype(kind).kind] for kind in (equation.invars[0].aval.dtype, equation.params["new_dtype"])
+        _KINDS[np.dtype(kind).kind] for kind in (equation.invars[0].aval.dtype, equation.params["new_dtype"])
     )
     return x if before == after else to.add("cast", x, to=after)
 
@@ -269,4 +270,4 @@ def _needed(program: Program) -> Program:
             wanted |= {*operation.inputs}
             operations.append(operation)
     constants = {name: array for name, array in program.constants.items() if name in wanted}
-    return Program(constants, operations[::-1])
+    return program._replace(constants=constants, operations=operations[::-1])

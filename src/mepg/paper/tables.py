@@ -32,8 +32,8 @@ from mepg.paper.stats import (
     normalise,
     probability_of_improvement,
 )
+from mepg.paper.tasks import PAPER_TASKS
 from mepg.run.config import Config
-from mepg.run.envs import PAPER_TASKS
 from mepg.words import many
 
 OURS = ("ME-SAC", "ME-DDPG")  # the paper's own algorithms

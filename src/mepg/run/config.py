@@ -11,8 +11,8 @@ from mepg import algos
 from mepg.core.normalise import normalised
 from mepg.core.settings import apply_settings, from_json, to_json
 from mepg.core.types import Agent, Sizes
+from mepg.envs.simulators import full_id
 from mepg.errors import UsageError
-from mepg.run.envs import full_id
 from mepg.run.files import digest
 from mepg.run.keys import MAX_SEED
 
@@ -52,6 +52,7 @@ class Config:
         return cls(algorithm=algorithm, spec=spec, env=full_id(env), **rest)
 
     def build(self, sizes: Sizes) -> Agent:
+        algos.require_actions(self.algorithm, sizes, self.env)
         agent = algos.find(self.algorithm).build(self.spec, sizes)
         return normalised(agent, sizes) if self.normalize_obs else agent
 

@@ -25,9 +25,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mepg.envs.simulators import full_id
+from mepg.envs.spaces import Spaces
 from mepg.errors import UsageError
 from mepg.run.config import Config
-from mepg.run.envs import Spaces, full_id
 from mepg.run.evaluate import Episode
 from mepg.run.files import (
     Arrays,
@@ -103,7 +104,7 @@ class Folder:
         if "sizes" not in found:
             return None
         try:
-            return Spaces.from_json(found["config"]["env"], found["sizes"], found["action_bounds"])
+            return Spaces.from_json(found["config"]["env"], found)
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"{self.path} holds a damaged run: {error!r}") from None
 
@@ -127,7 +128,7 @@ class Folder:
         """Make the folder and lock it for as long as what is given back is open."""
         about = {"format": FORMAT, "config": config.to_json(), "versions": versions()}
         if spaces is not None:
-            about |= {"sizes": list(spaces.sizes), "action_bounds": spaces.bounds}
+            about |= spaces.to_json()
         with contextlib.ExitStack() as locks:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)

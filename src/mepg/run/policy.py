@@ -9,10 +9,11 @@ import numpy as np
 
 from mepg.core.arithmetic import ours
 from mepg.core.types import Trainable
+from mepg.envs.env import Env
+from mepg.envs.spaces import Row, Spaces
 from mepg.errors import UsageError
 from mepg.run.checkpoint import Checkpoints, flatten, unflatten
 from mepg.run.config import Config
-from mepg.run.envs import Env, Spaces, Vector
 from mepg.run.files import Damaged, read_sealed_arrays, write_sealed_arrays
 from mepg.run.folder import Folder
 
@@ -25,15 +26,15 @@ class Policy(NamedTuple):
     step: int  # of training, at which it was saved
     exploit: Any
 
-    def act(self, obs: Vector) -> Vector:
+    def act(self, obs: Row) -> Row:
         """The action in [-1, 1] without exploration."""
-        action: Vector = np.asarray(self.exploit(self.state, obs[None]))[0]
+        action: Row = np.asarray(self.exploit(self.state, obs[None]))[0]
         return action
 
 
 def save_policy(folder: Folder, config: Config, spaces: Spaces, state: Any) -> None:
     """Write the networks as they are now, with the config and the environment's sizes and bounds."""
-    about = {"config": config.to_json(), "sizes": list(spaces.sizes), "action_bounds": spaces.bounds}
+    about = {"config": config.to_json(), **spaces.to_json()}
     write_sealed_arrays(folder.policy_file, flatten(online_networks(state), "agent"), about)
 
 

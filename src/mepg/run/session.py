@@ -13,18 +13,19 @@ from typing import Any, Self
 import jax
 import numpy as np
 
+from mepg.envs.env import Env
+from mepg.envs.spaces import Spaces
+from mepg.envs.vector import make_envs, require_same_spaces
+from mepg.envs.watchdog import Watchdog
 from mepg.errors import RunFailure, UsageError
 from mepg.run.checkpoint import Checkpoints, Saved, Spent
 from mepg.run.config import Config
-from mepg.run.envs import Env, Spaces
 from mepg.run.files import Damaged, Seal, read_until, seal
 from mepg.run.folder import Folder, versions
 from mepg.run.logs import DEFAULT, check, open_logs
 from mepg.run.loop import Evaluations, Loop, Record
 from mepg.run.policy import save_policy
 from mepg.run.replay import Replay
-from mepg.run.vector import gather, require_same_spaces
-from mepg.run.watchdog import Watchdog
 
 CHECKPOINT_EVERY = 5_000
 
@@ -67,7 +68,7 @@ class Session:
         if self._step_timeout is not None:
             watchdog = self._open.enter_context(contextlib.closing(Watchdog(self._step_timeout, self.config.env)))
         self._watchdog = watchdog
-        envs = gather(self.config.env, self.config.envs, watchdog=watchdog)
+        envs = make_envs(self.config.env, self.config.envs, watchdog=watchdog)
         self._open.enter_context(contextlib.closing(envs))
         eval_env = self._open.enter_context(contextlib.closing(Env(self.config.env, watchdog=watchdog)))
         require_same_spaces(envs.spaces, eval_env.spaces)

@@ -5,8 +5,10 @@ import gymnasium
 import numpy as np
 import pytest
 
+from mepg.envs.env import Env
+from mepg.envs.spaces import Spaces
 from mepg.errors import RunFailure, UsageError
-from mepg.run.envs import PAPER_TASKS, Env, Spaces
+from mepg.paper.tasks import PAPER_TASKS
 from tests.run import stubs  # registers the stub environments
 
 
@@ -14,7 +16,7 @@ def test_actions_are_scaled_to_the_bounds():
     env = Env("StubScaled-v0")
     np.testing.assert_array_equal(env.spaces.scale(np.array([-1.0, 1.0], np.float32)), [-3, 5])
     np.testing.assert_array_equal(env.spaces.scale(np.array([0.0, 0.5], np.float32)), [1, 3])
-    assert env.spaces.bounds == {"low": [-3.0, -3.0], "high": [5.0, 5.0]}
+    assert env.spaces.to_json()["action_bounds"] == {"low": [-3.0, -3.0], "high": [5.0, 5.0]}
 
 
 def test_unit_bounds_leave_actions_as_they_are():
@@ -40,8 +42,8 @@ def test_actions_of_any_shape(shape, bound):
     np.testing.assert_allclose(env.spaces.unscale(one), batch[0], atol=1e-7)
     env.reset(0)
     env.step(batch[0])  # the stub looks whether its space contains the action
-    again = Spaces.from_json("Again-v0", env.sizes, json.loads(json.dumps(env.spaces.bounds)))
-    assert again.action_shape == shape
+    again = Spaces.from_json("Again-v0", json.loads(json.dumps(env.spaces.to_json())))
+    assert again.actions.shape == shape
     assert env.spaces.difference(again) is None
 
 
@@ -49,7 +51,7 @@ def test_the_same_numbers_in_another_shape_are_other_actions():
     flat, square = (Env(stubs.Box(actions=gymnasium.spaces.Box(-1, 1, shape))).spaces for shape in [(4,), (2, 2)])
     assert flat.difference(square) == "actions of shape (4,), and Box has (2, 2)"
     with pytest.raises(ValueError, match="bounds of shapes"):
-        Spaces.from_json("Damaged-v0", (3, 4), {"low": [-1] * 4, "high": [[1, 1], [1, 1]]})
+        Spaces.from_json("Damaged-v0", {"sizes": (3, 4), "action_bounds": {"low": [-1] * 4, "high": [[1, 1], [1, 1]]}})
 
 
 @pytest.mark.parametrize(
@@ -97,7 +99,8 @@ def test_a_seed_gives_the_same_episode_whatever_came_before(env_id):
 @pytest.mark.parametrize(
     ("env_id", "says"),
     [
-        ("StubDiscrete-v0", "Discrete actions; continuous ones"),
+        ("StubMultiBinary-v0", "MultiBinary actions; a Box or a Discrete is needed"),
+        ("StubTooMany-v0", "at most 2^24 are possible"),
         ("StubIntegerBox-v0", "of type int64; floats are needed: give it a Box of floats"),
         ("StubUnbounded-v0", "infinite action bounds; give it finite ones"),
         ("StubDictObs-v0", "Dict observations; a flat Box is needed"),
@@ -105,7 +108,6 @@ def test_a_seed_gives_the_same_episode_whatever_came_before(env_id):
         ("HoperBulletEnv-v0", "did you mean 'HopperBulletEnv-v0'"),
         ("no_such_package:Env-v0", "neither in this folder nor installed"),
         ("json:Env-v0", "unknown environment"),
-        ("CartPole-v1", "Discrete actions"),
         ("", "Malformed environment ID"),
         ("a/b/c", "environment"),
         (":", "cannot be made"),
