@@ -24,6 +24,7 @@ class CountingEnv:
     def __init__(self, ends_after=None, terminal=True):
         numbers = gymnasium.spaces.Box(-1, 1, (1,))
         self.spaces, self.id, self.time_limit = Spaces("Counting-v0", numbers, numbers), "Counting-v0", None
+        self.original, self.sizes = None, self.spaces.sizes
         self.ends_after, self.terminal = ends_after, terminal
         self.seeds: list[int] = []
         self.taken: list[float] = []

@@ -31,17 +31,17 @@ class Env:
         self.id = env if isinstance(env, str) else name_of(env)
         self._watchdog, self._closed = watchdog, False
         with simulators.quiet(self.id):
-            self._env = simulators.make(env, render_mode, time_limit=time_limit) if isinstance(env, str) else env
-            self.spaces = _spaces_of(self._env, self.id)
+            self.original = simulators.make(env, render_mode, time_limit=time_limit) if isinstance(env, str) else env
+            try:
+                spaces = self.original.observation_space, self.original.action_space
+            except (Exception, SystemExit) as error:
+                what = f"{self.id} does not say what its observations and actions are"
+                raise UsageError(f"{what}: {one_line(error)}") from None
+            self.spaces = Spaces(self.id, *spaces)
             self.sizes = self.spaces.sizes
             with at("first reset"):
                 # PyBullet's first reset differs from all later ones: burn it. And a space that lies is found out.
                 self.reset(0)
-
-    @property
-    def original(self) -> gymnasium.Env[Any, Any]:
-        """As Gymnasium knows it."""
-        return self._env
 
     def reset(self, seed: int | None) -> Row:
         obs, _ = self._call("reset", 2, seed=seed)
@@ -56,10 +56,10 @@ class Env:
 
     def _call(self, what: str, length: int, *args: Any, **kwargs: Any) -> Any:
         if self._watchdog is None:
-            return call(self.id, self._env, what, length, *args, **kwargs)
+            return call(self.id, self.original, what, length, *args, **kwargs)
         try:
             with self._watchdog:
-                return call(self.id, self._env, what, length, *args, **kwargs)
+                return call(self.id, self.original, what, length, *args, **kwargs)
         except Overdue:
             raise RunFailure(
                 f"{self.id}'s {what} did not come back within {self._watchdog.seconds:g} s, which is its --step-timeout"
@@ -68,19 +68,19 @@ class Env:
     @property
     def time_limit(self) -> int | None:
         """The steps after which its registration says that an episode is cut, whether that is done here or not."""
-        return None if self._env.spec is None else simulators.time_limit_of(self._env.spec.id)
+        return None if self.original.spec is None else simulators.time_limit_of(self.original.spec.id)
 
     @property
     def fps(self) -> float:
         """Steps in a second of its own time, as far as it says."""
-        said = as_real(self._env.metadata.get("render_fps"))
+        said = as_real(self.original.metadata.get("render_fps"))
         return float(said) if said is not None and said.shape == () and 0 < said <= 1000 else 30.0
 
     def picture(self) -> npt.NDArray[np.uint8]:
         """What it looks like now, [height, width, 3]; made with `render_mode="rgb_array"`."""
         simulators.prepare_picture(self.id)
         try:
-            return np.asarray(self._env.render(), np.uint8)
+            return np.asarray(self.original.render(), np.uint8)
         except Exception as error:  # the simulator's, or the graphics library's
             raise simulators.cannot_be_drawn(self.id, error) from None
 
@@ -91,7 +91,7 @@ class Env:
         self._closed = True
         # Its work is done: what goes wrong now must not hide what went wrong before.
         with contextlib.suppress(Exception, SystemExit, Overdue), self._watchdog or contextlib.nullcontext():
-            self._env.close()
+            self.original.close()
 
 
 def name_of(env: Any) -> str:
@@ -112,11 +112,3 @@ def call(env_id: str, env: Any, what: str, length: int, *args: Any, **kwargs: An
         returned = many(len(result), "value") if isinstance(result, tuple) else kind_of(result)
         raise RunFailure(f"{env_id}'s {what} returned {returned}, not {length} values")
     return result
-
-
-def _spaces_of(env: Any, env_id: str) -> Spaces:
-    try:
-        spaces = env.observation_space, env.action_space
-    except (Exception, SystemExit) as error:
-        raise UsageError(f"{env_id} does not say what its observations and actions are: {one_line(error)}") from None
-    return Spaces(env_id, *spaces)

@@ -77,14 +77,10 @@ def _one_line_errors(env_id: str, *, drawn: bool = False) -> Iterator[None]:
                 f"{env_id} names the module {package!r}, which is neither in this folder nor installed: "
                 "go to where it is, or name that folder in PYTHONPATH"
             ) from None
-        raise UsageError(
-            f"{env_id} needs the package {package!r}, which is not installed: pip install {package}"
-        ) from None
-    except gymnasium.error.DependencyNotInstalled as error:
-        if _is_mujoco(name):
-            raise UsageError(f"{env_id} needs MuJoCo, which is not installed: pip install 'mepg[mujoco]'") from None
-        raise UsageError(f"environment {env_id!r} cannot be made: {one_line(error)}") from None
+        raise UsageError(f"{env_id} needs {package!r}, which is not installed: pip install {package}") from None
     except gymnasium.error.Error as error:
+        if isinstance(error, gymnasium.error.DependencyNotInstalled) and _is_mujoco(name):
+            raise UsageError(f"{env_id} needs MuJoCo, which is not installed: pip install 'mepg[mujoco]'") from None
         raise UsageError(f"environment {env_id!r} cannot be made: {' '.join(str(error).split())}") from None
     except (Exception, SystemExit) as error:  # the code of the environment, or of the module that registers it
         if drawn and _is_mujoco(name):  # it looks for a graphics library as soon as it is imported
@@ -112,13 +108,9 @@ def _is_mujoco(env_id: str) -> bool:
     return known is not None and str(known.entry_point).startswith("gymnasium.envs.mujoco")
 
 
-def _is_pybullet(env_id: str) -> bool:
-    return "BulletEnv" in env_id
-
-
 def prepare_picture(env_id: str) -> None:
     """PyBullet's camera asks the first client of the process, whichever it is asked for: so there has to be one."""
-    pybullet = sys.modules.get("pybullet") if _is_pybullet(env_id) else None
+    pybullet = sys.modules.get("pybullet") if "BulletEnv" in env_id else None
     if pybullet is not None and not pybullet.isConnected(0):
         pybullet.connect(pybullet.DIRECT)
 
@@ -136,7 +128,7 @@ def _without_pybullet(name: str) -> str:
 def quiet(env_id: str) -> Iterator[None]:
     """Keep what PyBullet prints when it starts out of the terminal and of --json's output."""
     try:
-        saved = [os.dup(1), os.dup(2)] if _is_pybullet(env_id) else []
+        saved = [os.dup(1), os.dup(2)] if "BulletEnv" in env_id else []
     except OSError:  # closed, and so quiet already
         saved = []
     if not saved:

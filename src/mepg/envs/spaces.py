@@ -36,7 +36,22 @@ class StepResult(NamedTuple):
     info: Mapping[str, Any] = MappingProxyType({})  # whatever else the environment said
 
 
-class BoxActions:
+class Actions:
+    """Between an environment's own actions and rows: one codec for each kind of space."""
+
+    kind: str  # as algorithms call it
+    shape: tuple[int, ...]  # of an action in its own space
+    size: int  # A
+    dtype: Any
+    low: npt.NDArray[Any]  # the least and the greatest numbers of its own, flat
+    high: npt.NDArray[Any]
+
+    def bounds(self) -> dict[str, Any]:
+        """As plain numbers; lists of them are nested as an action is."""
+        return {name: getattr(self, name).reshape(self.shape).tolist() for name in ("low", "high")}
+
+
+class BoxActions(Actions):
     """Numbers between bounds. A row holds A of them, in [-1, 1]."""
 
     kind = "box"
@@ -53,16 +68,14 @@ class BoxActions:
             )
         if not (space.low < space.high).all() or 0 in space.shape:
             raise UsageError(f"{env_id} has an action that cannot vary: {space}")
-        self.shape: tuple[int, ...] = space.shape
-        self.size, self.dtype = math.prod(space.shape), space.low.dtype
-        self.low, self.high = space.low.flatten(), space.high.flatten()  # [A], the environment's own
+        self.shape, self.size, self.dtype = space.shape, math.prod(space.shape), space.low.dtype
+        self.low, self.high = space.low.flatten(), space.high.flatten()  # [A]
         # Halved first: high - low may overflow where either does not.
         self.centre, self.half = self.high / 2 + self.low / 2, self.high / 2 - self.low / 2
         self._unscaled = bool(np.all(self.low == -1) and np.all(self.high == 1))
 
     def to_json(self) -> dict[str, Any]:
-        low, high = (bound.reshape(self.shape).tolist() for bound in (self.low, self.high))
-        return {"action_bounds": {"low": low, "high": high}}
+        return {"action_bounds": self.bounds()}
 
     @staticmethod
     def space_from_json(data: Any, size: int) -> gymnasium.spaces.Box:
@@ -72,12 +85,6 @@ class BoxActions:
         if low.shape != high.shape or low.size != size:
             raise ValueError(f"bounds of shapes {low.shape} and {high.shape} for actions of size {size}")
         return gymnasium.spaces.Box(low, high, low.shape, np.float32)
-
-    def traits(self) -> dict[str, Any]:
-        """What makes it another space, in words."""
-        bounds = self.to_json()["action_bounds"]
-        named = {"actions of kind": "Box", "actions of size": self.size, "actions of shape": self.shape}
-        return {**named, "actions from": bounds["low"], "actions to": bounds["high"]}
 
     def random(self, generator: np.random.Generator) -> npt.NDArray[Any]:
         """A row."""
@@ -110,18 +117,8 @@ class BoxActions:
         """Each of several environments' own actions; one without a shape would leave the array as a plain number."""
         return map(np.asarray, actions)
 
-    def outside(self, numbers: Row) -> Any:
-        """Which numbers of a user's actions, [B, A], are no action's."""
-        low, high = self.low.astype(float), self.high.astype(float)
-        slack = 1e-4 * (high - low)
-        return (numbers < low - slack) | (numbers > high + slack)
 
-    def values(self, index: int) -> str:
-        """Those that an action's number can have, in words."""
-        return f"[{self.low[index]:g}, {self.high[index]:g}]"
-
-
-class DiscreteActions:
+class DiscreteActions(Actions):
     """A choice of n. A row holds the index of the one that is taken, counted from 0."""
 
     kind, shape = "discrete", ()
@@ -129,6 +126,7 @@ class DiscreteActions:
     def __init__(self, space: gymnasium.spaces.Discrete, env_id: str) -> None:
         self.size, self.dtype = int(space.n), np.dtype(space.dtype)
         self.start = self.dtype.type(space.start)
+        self.low, self.high = np.array([self.start]), np.array([self.start + self.size - 1])
         if self.size > EXACT or not -EXACT <= int(space.start) <= EXACT - self.size:
             raise UsageError(f"{env_id} has {space} actions; at most 2^24 are possible, counted from -2^24 to 2^24")
 
@@ -141,9 +139,6 @@ class DiscreteActions:
         if type(n) is not int or type(start) is not int or n != size or not (0 < n <= EXACT and abs(start) <= EXACT):
             raise ValueError(f"a choice of {n!r} from {start!r} for {size} actions")
         return gymnasium.spaces.Discrete(n, start=start)
-
-    def traits(self) -> dict[str, Any]:
-        return {"actions of kind": "Discrete", "a choice of": self.size, "choices counted from": int(self.start)}
 
     def random(self, generator: np.random.Generator) -> npt.NDArray[Any]:
         return generator.integers(self.size, size=1)
@@ -164,19 +159,13 @@ class DiscreteActions:
     def each(self, actions: Any) -> Iterable[Any]:
         return list(actions)  # numbers, not arrays without a shape: an environment may look them up in a dict
 
-    def outside(self, numbers: Row) -> Any:
-        return (numbers < self.start) | (numbers >= self.start + self.size) | (numbers % 1 != 0)
-
-    def values(self, _: int) -> str:
-        return f"the whole numbers from {self.start} to {self.start + self.size - 1}"
-
 
 def _codec(space: gymnasium.Space[Any], env_id: str) -> BoxActions | DiscreteActions:
     if isinstance(space, gymnasium.spaces.Box):
         return BoxActions(space, env_id)
     if isinstance(space, gymnasium.spaces.Discrete):
         return DiscreteActions(space, env_id)
-    raise UsageError(f"{env_id} has {_kind(space)} actions; a Box or a Discrete is needed")
+    raise UsageError(f"{env_id} has {type(space).__name__} actions; a Box or a Discrete is needed")
 
 
 class Spaces:
@@ -207,10 +196,17 @@ class Spaces:
 
     def difference(self, other: Spaces) -> str | None:
         """What the other has that these have not, in words; None if they are the same."""
-        ours, theirs = ({"observations of size": each.sizes.obs, **each.actions.traits()} for each in (self, other))
-        for what in ours:
-            if not _same(ours[what], theirs[what]):
-                return f"{what} {ours[what]}, and {other.id} has {theirs[what]}"
+        if self.actions.kind != other.actions.kind:
+            return f"{self.actions.kind} actions, and {other.id} has {other.actions.kind} ones"
+        for what, ours, theirs in (
+            ("observations of size", self.sizes.obs, other.sizes.obs),
+            ("actions of size", self.sizes.action_width, other.sizes.action_width),
+            ("actions of shape", self.actions.shape, other.actions.shape),
+            ("actions from", self.actions.bounds()["low"], other.actions.bounds()["low"]),
+            ("actions to", self.actions.bounds()["high"], other.actions.bounds()["high"]),
+        ):
+            if np.shape(ours) != np.shape(theirs) or not np.allclose(ours, theirs, rtol=1e-6):
+                return f"{what} {ours}, and {other.id} has {theirs}"
         return None
 
     def result(self, obs: Any, reward: Any, terminated: Any, truncated: Any, info: Any) -> StepResult:
@@ -253,8 +249,6 @@ class Spaces:
 
     def flag(self, value: Any, what: str) -> bool:
         """Whether an episode is `what`: "terminated" or "truncated"."""
-        if isinstance(value, bool | np.bool_):
-            return bool(value)
         numbers = as_real(value)  # some say 0 or 1
         if numbers is None or numbers.shape != () or float(numbers) not in (0, 1):
             raise RunFailure(f"{self.id} returned {kind_of(value)} as {what!r}, not true or false")
@@ -267,12 +261,14 @@ class Spaces:
     def read_actions(self, given: npt.ArrayLike) -> tuple[Row, bool]:
         """A user's, as `scale` gives them: rows, and whether it was a single one."""
         numbers, alone = _read(given, "action", self.actions.shape)
-        outside = self.actions.outside(numbers)
+        low, high = self.actions.low.astype(float), self.actions.high.astype(float)
+        whole, slack = self.actions.kind == "discrete", 1e-4 * (high - low)
+        outside = (numbers < low - slack) | (numbers > high + slack) | (whole & (numbers % 1 != 0))
         if outside.any():
             row, index = (int(i) for i in np.argwhere(outside)[0])
             raise UsageError(
                 f"the action holds {numbers[row, index]} at index {index if alone else (row, index)}, "
-                f"which is not in {self.actions.values(index)}"
+                f"which is not {'a whole number ' if whole else ''}in [{low[index]:g}, {high[index]:g}]"
             )
         return self.unscale(numbers.reshape(-1, *self.actions.shape)), alone
 
@@ -282,20 +278,10 @@ def _observation_size(space: gymnasium.Space[Any], env_id: str) -> int:
         shape = f" of shape {space.shape}" if isinstance(space, gymnasium.spaces.Box) else ""
         flattens = getattr(space, "is_np_flattenable", False)
         way_out = ": wrap it in gymnasium.wrappers.FlattenObservation" if flattens else ""
-        raise UsageError(f"{env_id} has {_kind(space)} observations{shape}; a flat Box is needed{way_out}")
+        raise UsageError(f"{env_id} has {type(space).__name__} observations{shape}; a flat Box is needed{way_out}")
     if space.shape[0] == 0:
         raise UsageError(f"{env_id} has observations without a single number, and nothing can be learned from those")
     return space.shape[0]
-
-
-def _kind(space: gymnasium.Space[Any]) -> str:
-    return type(space).__name__
-
-
-def _same(ours: Any, theirs: Any) -> bool:
-    if isinstance(ours, str):
-        return bool(ours == theirs)
-    return np.shape(ours) == np.shape(theirs) and np.allclose(ours, theirs, rtol=1e-6)
 
 
 def _read(given: npt.ArrayLike, what: str, shape: tuple[int, ...]) -> tuple[Row, bool]:

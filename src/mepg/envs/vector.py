@@ -49,11 +49,7 @@ class SerialEnvs(Envs):
 
     def __init__(self, envs: Sequence[Env]) -> None:
         super().__init__(len(envs), envs[0].spaces)
-        self._envs = envs
-
-    @property
-    def original(self) -> list[gymnasium.Env[Any, Any]]:
-        return [env.original for env in self._envs]
+        self._envs, self.original = envs, [env.original for env in envs]
 
     def begin(self, index: int, seed: int | None) -> Row:
         return self._envs[index].reset(seed)
@@ -101,7 +97,7 @@ class GymnasiumEnvs(Envs):
         self._next, rewards, ends, limits, infos = call(self.spaces.id, self.original, "step", 5, actions)
         with one_for_each(self.spaces.id, self.count):
             last = self._next if not self._resets_itself else _last_observations(self._next, infos)
-            of_each = {name: values for name, values in infos.items() if _is_of_each(values, self.count)}
+            of_each = {k: v for k, v in infos.items() if isinstance(v, np.ndarray) and len(v) == self.count}
             return [
                 self.spaces.result(
                     last[i], rewards[i], ends[i], limits[i], {name: values[i] for name, values in of_each.items()}
@@ -145,7 +141,12 @@ class StableBaselinesEnvs(Envs):
 def make_envs(env: Any, count: int = 1, seed: int = 0, watchdog: Watchdog | None = None) -> Envs:
     """`count` environments of an id, which a watchdog may watch, or what the user has made."""
     if isinstance(env, str):
-        return _make_copies(env, count, watchdog)
+        if not 1 <= count <= 1_000:
+            raise UsageError(f"envs must be in [1, 1000], not {count}")
+        envs = [Env(env, watchdog=watchdog) for _ in range(count)]
+        for other in envs:
+            require_same_spaces(envs[0].spaces, other.spaces)
+        return SerialEnvs(envs)
     if count != 1:
         raise UsageError(f"n_envs={count} makes copies of an environment by its id; this one is ready-made")
     if isinstance(env, VectorEnv):
@@ -158,16 +159,6 @@ def make_envs(env: Any, count: int = 1, seed: int = 0, watchdog: Watchdog | None
         f"a {type(env).__name__} is no environment: give an id, a gymnasium.Env, a gymnasium.vector.VectorEnv "
         "or a VecEnv of Stable-Baselines3"
     )
-
-
-def _make_copies(env_id: str, count: int, watchdog: Watchdog | None) -> Envs:
-    if not 1 <= count <= 1_000:
-        raise UsageError(f"envs must be in [1, 1000], not {count}")
-    envs = [Env(env_id, watchdog=watchdog)]
-    for _ in range(count - 1):
-        envs.append(Env(env_id, watchdog=watchdog))
-        require_same_spaces(envs[0].spaces, envs[-1].spaces)
-    return SerialEnvs(envs)
 
 
 def require_same_spaces(one: Spaces, other: Spaces) -> None:
@@ -192,7 +183,3 @@ def _last_observations(following: Any, infos: dict[str, Any]) -> Any:
     return [
         end if over else obs for obs, end, over in zip(following, infos["final_obs"], infos["_final_obs"], strict=True)
     ]
-
-
-def _is_of_each(values: Any, count: int) -> bool:
-    return isinstance(values, np.ndarray) and len(values) == count

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from PIL import Image
 from mepg.errors import RunFailure, UsageError
 
 Picture = npt.NDArray[np.uint8]  # [height, width, 3]
+Writer = Generator[None, tuple[Picture, float], None]  # pictures are sent to it, and how many are shown in a second
 
 
 class Film:
@@ -26,76 +27,58 @@ class Film:
         self._path = path
         self._temporary = path.with_name(f".{path.stem}.writing{path.suffix}")
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._add, self._end = _KINDS[path.suffix](self._temporary)
-        self.pictures = 0
+        self._writer = _KINDS[path.suffix](self._temporary)
+        next(self._writer)
 
     def add(self, picture: Picture, fps: float) -> None:
         """One more; of all of them `fps` are shown in a second."""
-        self._add(picture, fps)
-        self.pictures += 1
+        self._writer.send((picture, fps))
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            if self.pictures:
-                self._end()
-            if kind is None and self.pictures:
+            self._writer.close()
+            if kind is None and self._temporary.exists():
                 self._temporary.rename(self._path)
         finally:
             self._temporary.unlink(missing_ok=True)
 
 
-Writing = tuple[Callable[[Picture, float], None], Callable[[], None]]  # add one, end
-
-
-def _mp4(path: Path) -> Writing:
+def _mp4(path: Path) -> Writer:
+    """By hand, because imageio_ffmpeg's own writer does not look whether ffmpeg succeeded."""
     try:
         import imageio_ffmpeg
     except ImportError:
         raise UsageError("an .mp4 needs ffmpeg: pip install 'mepg[video]'; a .gif does not") from None
-    process: subprocess.Popen[bytes] | None = None
-
-    def add(picture: Picture, fps: float) -> None:
-        nonlocal process
-        if process is None:
-            height, width, _ = picture.shape
-            raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(fps), "-i", "-"]
-            even = ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-pix_fmt", "yuv420p"]  # what every player takes
-            command = [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-loglevel", "error", *raw, *even, str(path)]
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
-        assert process.stdin is not None
-        process.stdin.write(picture.tobytes())
-
-    def end() -> None:
-        assert process is not None
+    picture, fps = yield
+    height, width, _ = picture.shape
+    raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(fps), "-i", "-"]
+    even = ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-pix_fmt", "yuv420p"]  # what every player takes
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-loglevel", "error", *raw, *even, str(path)]
+    process: Any = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        while True:
+            process.stdin.write(picture.tobytes())
+            picture, _ = yield
+    except (GeneratorExit, BrokenPipeError):
         _, errors = process.communicate()
         if process.returncode:
-            raise RunFailure(f"ffmpeg could not write {path.name}: {errors.decode(errors='replace').strip()}")
-
-    return add, end
+            raise RunFailure(f"ffmpeg could not write {path.name}: {errors.decode(errors='replace').strip()}") from None
 
 
-def _gif(path: Path) -> Writing:
+def _gif(path: Path) -> Writer:
     kept: list[Image.Image] = []
-    seen, milliseconds = 0, 0.0
-
-    def add(picture: Picture, fps: float) -> None:
-        nonlocal seen, milliseconds
-        every = max(1, round(fps / 25))  # viewers show a GIF no faster
-        milliseconds = 1000 * every / fps
-        if seen % every == 0:
-            kept.append(Image.fromarray(picture).quantize(64))
-        seen += 1
-
-    def end() -> None:
-        first, *others = kept
-        first.save(path, save_all=True, append_images=others, duration=milliseconds, loop=0)
-
-    return add, end
+    picture, fps = yield
+    every = max(1, round(fps / 25))  # viewers show a GIF no faster
+    try:
+        for seen in itertools.count():
+            if seen % every == 0:
+                kept.append(Image.fromarray(picture).quantize(64))
+            picture, _ = yield
+    except GeneratorExit:
+        kept[0].save(path, save_all=True, append_images=kept[1:], duration=1000 * every / fps, loop=0)
 
 
-_KINDS: dict[str, Callable[[Path], Writing]] = {".mp4": _mp4, ".gif": _gif}
+_KINDS: dict[str, Callable[[Path], Writer]] = {".mp4": _mp4, ".gif": _gif}

@@ -127,12 +127,12 @@ def _lengths(shape: Sequence[Any], of_batch: Any) -> list[Any]:
     return [int(length) if isinstance(length, int | np.integer) else of_batch for length in shape]
 
 
-def _alike(_: _Builder, __: Equation, x: str) -> str:
-    return x
-
-
 def _reshape(to: _Builder, equation: Equation, x: str) -> str:
     return to.add("reshape", x, shape=_lengths(equation.outvars[0].aval.shape, -1))
+
+
+def _reduce(name: str) -> Callable[[_Builder, Equation, str], str]:
+    return lambda to, equation, x: to.add(name, x, axes=_lengths(equation.params["axes"], None))
 
 
 def _broadcast(to: _Builder, equation: Equation, x: str) -> str:
@@ -154,14 +154,6 @@ def _cast(to: _Builder, equation: Equation, x: str) -> str:
     return x if before == after else to.add("cast", x, to=after)
 
 
-def _transpose(to: _Builder, equation: Equation, x: str) -> str:
-    return to.add("transpose", x, perm=_lengths(equation.params["permutation"], None))
-
-
-def _concatenate(to: _Builder, equation: Equation, *parts: str) -> str:
-    return to.add("concatenate", *parts, axis=int(equation.params["dimension"]))
-
-
 def _split(to: _Builder, equation: Equation, x: str) -> list[str]:
     axis, ends = int(equation.params["axis"]), np.cumsum(equation.params["sizes"])
     starts = [0, *ends[:-1]]
@@ -174,26 +166,6 @@ def _slice(to: _Builder, equation: Equation, x: str) -> str:
         if (start, end) != (0, length):
             x = to.add("slice", x, axis=axis, start=int(start), end=int(end))
     return x
-
-
-def _reduce(name: str) -> Callable[[_Builder, Equation, str], str]:
-    return lambda to, equation, x: to.add(name, x, axes=_lengths(equation.params["axes"], None))
-
-
-def _argmax(to: _Builder, equation: Equation, x: str) -> str:
-    return to.add("argmax", x, axis=int(equation.params["axes"][0]))
-
-
-def _rsqrt(to: _Builder, _: Equation, x: str) -> str:
-    return to.add("divide", to.keep(np.float32(1)), to.add("sqrt", x))
-
-
-def _square(to: _Builder, _: Equation, x: str) -> str:
-    return to.add("multiply", x, x)
-
-
-def _select(to: _Builder, _: Equation, condition: str, if_not: str, if_so: str) -> str:
-    return to.add("where", condition, if_so, if_not)
 
 
 def _multiply_matrices(to: _Builder, equation: Equation, x: str, y: str) -> str:
@@ -240,25 +212,22 @@ def _gather(to: _Builder, equation: Equation, x: str, index: str) -> str:
 
 
 _OPERATIONS: dict[str, Callable[..., str | list[str]]] = {
-    "argmax": _argmax,
+    "argmax": lambda to, equation, x: to.add("argmax", x, axis=int(equation.params["axes"][0])),
     "broadcast_in_dim": _broadcast,
-    "concatenate": _concatenate,
+    "concatenate": lambda to, equation, *x: to.add("concatenate", *x, axis=int(equation.params["dimension"])),
     "convert_element_type": _cast,
-    "copy": _alike,
     "dot_general": _multiply_matrices,
     "gather": _gather,
-    "reduce_max": _reduce("max"),
-    "reduce_min": _reduce("min"),
-    "reduce_sum": _reduce("sum"),
     "reshape": _reshape,
-    "rsqrt": _rsqrt,
-    "select_n": _select,
+    "rsqrt": lambda to, _, x: to.add("divide", to.keep(np.float32(1)), to.add("sqrt", x)),
+    "select_n": lambda to, _, condition, if_not, if_so: to.add("where", condition, if_so, if_not),
     "slice": _slice,
     "split": _split,
-    "square": _square,
+    "square": lambda to, _, x: to.add("multiply", x, x),
     "squeeze": _reshape,
-    "stop_gradient": _alike,
-    "transpose": _transpose,
+    "transpose": lambda to, equation, x: to.add("transpose", x, perm=_lengths(equation.params["permutation"], None)),
+    **dict.fromkeys(("copy", "stop_gradient"), lambda _to, _equation, x: x),
+    **{f"reduce_{name}": _reduce(name) for name in ("max", "min", "sum")},
 }
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,21 +13,10 @@ Numbers = npt.NDArray[np.uint32]  # [n]
 Rows = npt.NDArray[np.float32]  # [n, width]
 
 
-class Layout(NamedTuple):
-    """Where the parts of a transition are in its row."""
-
-    obs: slice
-    action: slice
-    reward: int
-    alive: int
-    next_obs: slice
-
-
-@cache
-def layout(sizes: Sizes) -> Layout:
-    """s, a, r, alive, s'."""
-    s, a = sizes.obs, sizes.obs + sizes.action_width  # where each of them ends
-    return Layout(slice(s), slice(s, a), a, a + 1, slice(a + 2, None))
+def layout(sizes: Sizes) -> tuple[slice | int, ...]:
+    """Where s, a, r, alive and s' are in a row."""
+    s, a = sizes.obs, sizes.obs + sizes.action_width  # where either ends
+    return slice(s), slice(s, a), a, a + 1, slice(a + 2, None)
 
 
 def row_width(sizes: Sizes) -> int:
@@ -36,10 +24,10 @@ def row_width(sizes: Sizes) -> int:
     return 2 * sizes.obs + sizes.action_width + 2
 
 
-def pack(row: Rows, into: Layout, obs: Rows, action: Rows, reward: float, alive: bool, next_obs: Rows) -> None:
-    """Write a transition."""
-    row[into.obs], row[into.action], row[into.next_obs] = obs, action, next_obs
-    row[into.reward], row[into.alive] = reward, alive
+def pack(row: Rows, parts: tuple[slice | int, ...], *transition: Any) -> None:
+    """Write a transition into a row, whose `layout` is known."""
+    for where, value in zip(parts, transition, strict=True):
+        row[where] = value
 
 
 def unpack(rows: Any, numbers: Any, sizes: Sizes) -> Batch:
