@@ -14,7 +14,6 @@ from gymnasium.vector import SyncVectorEnv
 import mepg
 from mepg.cli import main
 from mepg.envs.env import Env
-from mepg.envs.spaces import Spaces
 from mepg.errors import RunFailure, UsageError
 from mepg.export import carry
 from mepg.export.onnx import open_session
@@ -140,20 +139,6 @@ def test_from_python(make, tmp_path):
 
 def box(size):
     return gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32)
-
-
-def test_spaces_as_json():
-    spaces = Spaces("Counted-v0", box(2), Counted.action_space)
-    data = json.loads(json.dumps(spaces.to_json()))
-    assert spaces.difference(Spaces.from_json("Again-v0", data)) is None
-    assert spaces.difference(Spaces("Box-v0", box(2), gymnasium.spaces.Box(-1, 1, (3,)))) == (
-        "discrete actions, and Box-v0 has box ones"
-    )
-    other = Spaces("Other-v0", box(2), gymnasium.spaces.Discrete(3))
-    assert spaces.difference(other) == "actions from 5, and Other-v0 has 0"
-    for damage in ({"n": 4, "start": 0}, {"n": "3", "start": 0}, {"n": 3, "start": 2**30}):
-        with pytest.raises(ValueError, match="a choice of"):
-            Spaces.from_json("Damaged-v0", {**data, "action_choices": damage})
 
 
 def test_who_can_use_which_actions():

@@ -103,7 +103,7 @@ class BoxActions(Actions):
 
     def scale_in_jax(self, rows: jax.Array) -> jax.Array:
         """The same as JAX's operations, for export."""
-        centre, half, low, high = (np.float32(each) for each in (self.centre, self.half, self.low, self.high))
+        centre, half, low, high = (each.astype(np.float32) for each in (self.centre, self.half, self.low, self.high))
         return jnp.clip(centre + half * rows, low, high).reshape(rows.shape[0], *self.shape)
 
     def unscale(self, actions: npt.NDArray[Any]) -> Row:

@@ -26,8 +26,8 @@ def row_width(sizes: Sizes) -> int:
 
 def pack(row: Rows, parts: tuple[slice | int, ...], *transition: Any) -> None:
     """Write a transition into a row, whose `layout` is known."""
-    for where, value in zip(parts, transition, strict=True):
-        row[where] = value
+    obs, action, reward, alive, next_obs = parts
+    row[obs], row[action], row[reward], row[alive], row[next_obs] = transition
 
 
 def unpack(rows: Any, numbers: Any, sizes: Sizes) -> Batch:
@@ -65,10 +65,10 @@ class Replay:
 
     def sample(self, fractions: npt.NDArray[np.float64]) -> tuple[Rows, Numbers]:
         """The rows at these fractions of the memory, which lie in [0, 1), and their numbers."""
-        places = (fractions * len(self)).astype(np.int64)
+        slots = (fractions * len(self)).astype(np.int64)
         newest = self.count - 1
-        numbers = newest - (newest - places) % self.capacity
-        return self._rows.take(places, axis=0), numbers.astype(np.uint32)
+        numbers = newest - (newest - slots) % self.capacity
+        return self._rows.take(slots, axis=0), numbers.astype(np.uint32)
 
     def read(self, start: int, stop: int) -> Rows:
         """A copy of rows number `start` to `stop`, which must still be there."""
