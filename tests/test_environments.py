@@ -62,7 +62,7 @@ def test_one_environment_can_be_drawn_when_another_is_gone():
     """PyBullet's camera asks the process's first client, even for the second."""
     pytest.importorskip("pybullet")
     code = """
-from mepg.run.envs import Env
+from mepg.envs.env import Env
 first, second = Env("ReacherBulletEnv-v0"), Env("ReacherBulletEnv-v0", "rgb_array")
 second.reset(0)
 before = second.picture()

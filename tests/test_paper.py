@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from mepg.algos import algorithms
-from mepg.run.envs import PAPER_TASKS, Env
+from mepg.envs.env import Env
+from mepg.paper.tasks import PAPER_TASKS
 
 TABLE_10 = list(csv.DictReader((Path(__file__).parent / "data" / "table10.csv").read_text().splitlines()))
 

@@ -24,6 +24,15 @@ def at(where: str) -> Iterator[None]:
         raise RunFailure(f"{where}: {failure}") from failure
 
 
+def one_line(error: BaseException) -> str:
+    """An error of somebody else's code: its class, and what it says."""
+    try:
+        said = " ".join(str(error).split())[:500]
+    except Exception:
+        said = "(no message)"
+    return f"{type(error).__name__}: {''.join(c for c in said if c.isprintable())}"
+
+
 def unknown(kind: str, name: str, known: Iterable[str], *, hint: str = "") -> UsageError:
     """`name` is none of the `known` ones: say so, with the nearest of them."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)

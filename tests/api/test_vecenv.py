@@ -12,7 +12,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 import mepg
 from tests.api.test_model import make
 from tests.conftest import leaves_equal
-from tests.run import test_vector
+from tests.envs import test_vector
 from tests.run.stubs import Box
 
 

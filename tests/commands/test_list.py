@@ -4,7 +4,7 @@ import json
 
 from mepg.algos import algorithms
 from mepg.cli import main
-from mepg.run.envs import PAPER_TASKS
+from mepg.paper.tasks import PAPER_TASKS
 
 
 def test_list_of_runs(finished, tmp_path, capsys):

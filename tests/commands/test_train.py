@@ -35,7 +35,10 @@ from tests.run.processes import tensorboard
         (["me-sac", "--env", "Pendulum-v1", "--envs", "2500"], "envs must be in [1, 1000]"),
         (["me-sac", "--env", "Pendulum-v1", "--log", "csv,paper"], "unknown log 'paper'"),
         (["me-sac", "--env", ":"], "cannot be made"),
-        (["me-sac", "--env", "StubDiscrete-v0"], "continuous ones"),
+        (
+            ["me-sac", "--env", "StubDiscrete-v0"],
+            "me-sac needs a Box of actions; StubDiscrete-v0 has Discrete(3): none of",
+        ),
         (["me-sac", "--env", "StubDictObs-v0"], "flat Box"),
         (["me-sac", "--env", "StubUnbounded-v0"], "infinite action bounds"),
         (["me-sac", "--env", "Nowhere-v0"], "unknown environment 'Nowhere-v0'"),

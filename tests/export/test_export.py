@@ -164,7 +164,7 @@ def test_export(finished, name, tmp_path, capsys):
         assert data[form]["seconds"] > 0
     source = carry.open_run(Folder(finished / name))
     (action,) = ort.InferenceSession("deep/policy.onnx").run(None, {"obs": source.obs})
-    np.testing.assert_allclose(action, source.actions, atol=1e-5 * source.env.spaces.half.max())
+    np.testing.assert_allclose(action, source.actions, atol=1e-5 * source.env.spaces.actions.half.max())
     # Where nothing but NumPy can be imported, from the two files alone.
     np.save("plain/obs.npy", source.obs)
     code = "import sys; sys.modules.update(jax=None, mepg=None)\nimport numpy as np, policy\n"
@@ -172,7 +172,9 @@ def test_export(finished, name, tmp_path, capsys):
     code += "np.save('action.npy', act(obs)); assert np.allclose(one, act(obs)[0], atol=1e-6)"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "plain", capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    np.testing.assert_allclose(np.load("plain/action.npy"), source.actions, atol=1e-5 * source.env.spaces.half.max())
+    np.testing.assert_allclose(
+        np.load("plain/action.npy"), source.actions, atol=1e-5 * source.env.spaces.actions.half.max()
+    )
 
 
 def test_what_it_says(finished, capsys):

@@ -6,10 +6,10 @@ import shutil
 import numpy as np
 import pytest
 
+from mepg.envs.env import Env
 from mepg.errors import UsageError
 from mepg.report.runs import read_run
 from mepg.run.config import Config, Sitting
-from mepg.run.envs import Env
 from mepg.run.files import read_arrays
 from mepg.run.folder import Folder
 from mepg.run.inspection import inspect_run, read_inspection, write_inspection

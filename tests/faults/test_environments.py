@@ -11,15 +11,15 @@ import pytest
 
 import mepg
 from mepg.cli import main
+from mepg.envs.env import Env
+from mepg.envs.vector import SerialEnvs, make_envs
+from mepg.envs.watchdog import GRACE, Overdue, Watchdog
 from mepg.errors import RunFailure, UsageError
 from mepg.run import evaluate
 from mepg.run.config import Config
-from mepg.run.envs import Env
 from mepg.run.inspection import steps_until_negligible
 from mepg.run.loop import Loop
 from mepg.run.replay import Replay
-from mepg.run.vector import InTurn, gather
-from mepg.run.watchdog import GRACE, Overdue, Watchdog
 from tests.faults import hostile
 from tests.run.processes import assert_same_run, checkpoints, run
 from tests.run.stubs import CountingEnv, make_loop
@@ -234,7 +234,7 @@ def test_bounds_that_change_are_those_of_the_beginning():
     inner.action_space.low[:] = -100
     inner.action_space = gymnasium.spaces.Box(-50, 50, (2,), np.float32)
     np.testing.assert_array_equal(env.spaces.scale(np.array([-1.0, 0.5], np.float32)), [-2, 1])
-    assert env.spaces.bounds == {"low": [-2.0, -2.0], "high": [2.0, 2.0]}
+    assert env.spaces.to_json()["action_bounds"] == {"low": [-2.0, -2.0], "high": [2.0, 2.0]}
 
 
 def test_a_space_that_lies_is_found_out_before_anything_is_built():
@@ -352,7 +352,7 @@ class Crooked(gymnasium.vector.VectorEnv):
     ],
 )
 def test_a_vector_environment_of_the_users(answer, says):
-    envs = gather(Crooked(**answer))
+    envs = make_envs(Crooked(**answer))
     with pytest.raises(RunFailure) as failure:
         envs.step(np.zeros((2, 2), np.float32))
     assert says in str(failure.value)
@@ -411,7 +411,7 @@ def test_episodes_that_end_at_once(terminal, envs):
         def step(self, action):
             return self.answer[0], 1.0, terminal, not terminal, {}
 
-    loop = make_loop(steps=60, warmup=100, eval_every=600, envs=InTurn([Env(AtOnce()) for _ in range(envs)]))
+    loop = make_loop(steps=60, warmup=100, eval_every=600, envs=SerialEnvs([Env(AtOnce()) for _ in range(envs)]))
     episodes = [episode for record in loop for episode in record.episodes]
     assert episodes == [(1.0, 1)] * 60
     np.testing.assert_array_equal(loop.replay.read(0, 60)[:, 2 + 2 + 1], not terminal)
@@ -509,7 +509,7 @@ def learn_from(obs, reward, *, steps=1000, algorithm="me-ddpg", settings=(), **c
     """A loop that has gone through so many steps, the first ten at random."""
     settings = ["hidden=8", "batch_size=8", "warmup=10", *settings]
     config = Config.make(algorithm, settings, env="Huge-v0", steps=steps, eval_every=10**6, **config)
-    envs = InTurn([Env(Huge(obs, reward))])
+    envs = SerialEnvs([Env(Huge(obs, reward))])
     loop = Loop(config, config.build(envs.sizes), envs, None, Replay(1000, envs.sizes))
     for _ in loop:
         pass

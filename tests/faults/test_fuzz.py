@@ -18,11 +18,12 @@ import safetensors.numpy
 import mepg
 from mepg import algos, cli, flags
 from mepg.core.settings import apply_settings, describe
+from mepg.envs.env import Env
+from mepg.envs.vector import make_envs
 from mepg.errors import UsageError
 from mepg.report.runs import read_run
 from mepg.run.checkpoint import Checkpoints, Saved, Spent
 from mepg.run.config import Config
-from mepg.run.envs import Env
 from mepg.run.files import Damaged, digest, read_arrays, read_sealed, read_sealed_arrays, seal
 from mepg.run.folder import Folder, MetricsFile
 from mepg.run.identity import Identity
@@ -30,7 +31,6 @@ from mepg.run.inspection import Trace, inspect_run, read_inspection, write_inspe
 from mepg.run.loop import Loop
 from mepg.run.policy import read_state, save_policy
 from mepg.run.replay import Replay
-from mepg.run.vector import gather
 from mepg.tune.study import Study
 from tests.faults import mutants
 from tests.run import stubs  # noqa: F401  (registers environments)
@@ -49,7 +49,7 @@ class Fuzz:
         self.config = Config.make("me-sac", settings, env=ENV, steps=40, eval_every=20, eval_episodes=2)
         self.folder = Folder(self.path)
         self.folder.claim(self.config).close()
-        envs, eval_env = gather(ENV), Env(ENV)
+        envs, eval_env = make_envs(ENV), Env(ENV)
         agent = self.config.build(envs.sizes)
         self.loop = Loop(self.config, agent, envs, eval_env, Replay(16, envs.sizes))
         self.template = jax.eval_shape(agent.init, jax.random.key(0))

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from mepg.cli import main
+from mepg.envs.env import Env
 from mepg.errors import UsageError
 from mepg.run.config import Config
-from mepg.run.envs import Env
 from mepg.run.files import Damaged, open_lock, read_json, read_npz, read_sealed_arrays, read_whole, write_whole
 from mepg.run.folder import Folder
 from mepg.run.policy import load_policy

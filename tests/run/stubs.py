@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from mepg.core.types import Agent, Metric, Sizes
+from mepg.envs.spaces import Spaces, StepResult
+from mepg.envs.vector import SerialEnvs
 from mepg.run.config import Config
-from mepg.run.envs import Outcome
 from mepg.run.loop import Loop
 from mepg.run.replay import Replay
-from mepg.run.vector import InTurn
 
 SIZES = Sizes(obs=1, action=1)
 
@@ -22,7 +22,9 @@ class CountingEnv:
     """Observes how far it is; ends after `ends_after` steps (alive or not), never otherwise. Reward 1."""
 
     def __init__(self, ends_after=None, terminal=True):
-        self.sizes, self.spaces, self.id, self.time_limit = SIZES, None, "Counting-v0", None
+        numbers = gymnasium.spaces.Box(-1, 1, (1,))
+        self.spaces, self.id, self.time_limit = Spaces("Counting-v0", numbers, numbers), "Counting-v0", None
+        self.original, self.sizes = None, self.spaces.sizes
         self.ends_after, self.terminal = ends_after, terminal
         self.seeds: list[int] = []
         self.taken: list[float] = []
@@ -36,7 +38,7 @@ class CountingEnv:
         self.taken.append(float(action[0]))
         self.at += 1
         over = self.at == self.ends_after
-        return Outcome(np.array([self.at], np.float32), 1.0, not (over and self.terminal), over)
+        return StepResult(np.array([self.at], np.float32), 1.0, not (over and self.terminal), over)
 
 
 def stub_agent(seen=None):
@@ -69,11 +71,11 @@ def make_loop(
     eval_env=None,
     agent=None,
 ):
-    """In one environment, or in several that were gathered."""
+    """In one environment, or in several that were made."""
     spec = SimpleNamespace(
         warmup=warmup, batch_size=batch_size, replay_size=replay_size, updates_per_step=updates_per_step
     )
-    envs = envs or InTurn([env or CountingEnv(7)])
+    envs = envs or SerialEnvs([env or CountingEnv(7)])
     config = Config(
         algorithm="stub",
         spec=spec,
@@ -128,6 +130,8 @@ for name, kwargs in {
     "Double": {"dtype": np.float64},
     "Unbounded": {"low": -np.inf, "high": np.inf},
     "Discrete": {"actions": gymnasium.spaces.Discrete(3)},
+    "MultiBinary": {"actions": gymnasium.spaces.MultiBinary(3)},
+    "TooMany": {"actions": gymnasium.spaces.Discrete(2**24 + 1)},
     "IntegerBox": {"actions": gymnasium.spaces.Box(0, 3, (2,), np.int64)},
     "DictObs": {"observations": gymnasium.spaces.Dict({"x": gymnasium.spaces.Box(-1, 1, (1,))})},
     "ImageObs": {"observations": gymnasium.spaces.Box(0, 1, (8, 8))},

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from mepg.algos import algorithms
+from mepg.envs.env import Env
+from mepg.envs.vector import make_envs
 from mepg.run.checkpoint import Checkpoints, Saved, Spent
 from mepg.run.config import Config
-from mepg.run.envs import Env
 from mepg.run.folder import Folder
 from mepg.run.identity import Identity
 from mepg.run.loop import Loop
 from mepg.run.policy import load_policy, save_policy
 from mepg.run.replay import Replay
-from mepg.run.vector import gather
 from tests.conftest import leaves_equal
 
 ENV = "InvertedPendulumBulletEnv-v0"  # its first episodes are short: several begin and end on the way
@@ -31,7 +31,7 @@ def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     """In one process, so that everything is compiled once; test_resume.py kills real ones."""
     algorithm, *settings = name.split()
     config = Config.make(algorithm, [*SETTINGS, *settings], env=ENV, steps=100, eval_every=50, eval_episodes=2)
-    envs, eval_env = gather(ENV), Env(ENV)
+    envs, eval_env = make_envs(ENV), Env(ENV)
     loop = Loop(config, config.build(envs.sizes), envs, eval_env, Replay(config.spec.replay_size, envs.sizes))
     checkpoints = Checkpoints(tmp_path, config.fingerprint)
     for record in loop:

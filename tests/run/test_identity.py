@@ -10,9 +10,9 @@ import mepg
 from mepg.api.files import read_archive, write_archive
 from mepg.cli import main
 from mepg.core.settings import from_json, to_json
+from mepg.envs.env import Env
 from mepg.errors import UsageError
 from mepg.run.config import Config
-from mepg.run.envs import Env
 from mepg.run.identity import Identity
 from tests.run.stubs import Box
 

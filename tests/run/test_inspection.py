@@ -5,9 +5,9 @@ import jax
 import numpy as np
 import pytest
 
+from mepg.envs.env import Env
 from mepg.errors import UsageError
 from mepg.run.config import Config
-from mepg.run.envs import Env
 from mepg.run.folder import Folder
 from mepg.run.identity import Identity
 from mepg.run.inspection import (

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
+from mepg.envs.vector import make_envs
 from mepg.run.evaluate import play
 from mepg.run.loop import Loop
-from mepg.run.vector import gather
 from tests.conftest import leaves_equal
 from tests.run.stubs import CountingEnv, make_loop
 
@@ -93,15 +93,15 @@ for kind in (Tidy, Scribbles, TidyWide, ScribblesWide):
     gymnasium.register(f"Own{kind.__name__}-v0", entry_point=kind)
 
 HELD = {
-    "one": lambda kind: gather(kind()),
-    "two of an id": lambda kind: gather(f"Own{kind.__name__}-v0", 2),
-    "vector": lambda kind: gather(SyncVectorEnv([kind] * 2)),
-    "vector, reset in the same step": lambda kind: gather(
+    "one": lambda kind: make_envs(kind()),
+    "two of an id": lambda kind: make_envs(f"Own{kind.__name__}-v0", 2),
+    "vector": lambda kind: make_envs(SyncVectorEnv([kind] * 2)),
+    "vector, reset in the same step": lambda kind: make_envs(
         SyncVectorEnv([kind] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
     ),
-    "vector without copies": lambda kind: gather(SyncVectorEnv([kind] * 2, copy=False)),
-    "processes": lambda kind: gather(AsyncVectorEnv([kind] * 2, context="spawn")),
-    "like Stable-Baselines3": lambda kind: gather(LikeStableBaselines(kind)),
+    "vector without copies": lambda kind: make_envs(SyncVectorEnv([kind] * 2, copy=False)),
+    "processes": lambda kind: make_envs(AsyncVectorEnv([kind] * 2, context="spawn")),
+    "like Stable-Baselines3": lambda kind: make_envs(LikeStableBaselines(kind)),
 }
 
 
@@ -140,7 +140,7 @@ def test_its_run_resumes(held):
 
 
 def test_an_evaluated_policy_keeps_its_action():
-    from mepg.run.envs import Env
+    from mepg.envs.env import Env
 
     action = np.array([0.5], np.float32)
     totals = {play(lambda obs: action, Env(Scribbles()), seed=0).total for _ in range(3)}

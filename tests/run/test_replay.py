@@ -23,6 +23,17 @@ def test_rows_come_back_as_they_went_in():
     np.testing.assert_array_equal(batch.next_obs[3], [4, 4])
 
 
+@pytest.mark.parametrize("sizes", [Sizes(3, 2), Sizes(3, 2, "discrete"), Sizes(1, 1), Sizes(2, 7, "discrete")])
+def test_what_is_packed_is_unpacked(sizes):
+    replay, rng = Replay(5, sizes), np.random.default_rng(0)
+    obs, next_obs = rng.random((2, sizes.obs)).astype(np.float32)
+    action = rng.random(sizes.action_width).astype(np.float32)
+    replay.add(obs, action, 3.5, False, next_obs)
+    assert replay.read(0, 1).shape == (1, row_width(sizes))
+    for part, expected in zip(replay.transition(0), (obs, action, 3.5, 0, next_obs, 0), strict=True):
+        np.testing.assert_array_equal(part[0], expected)
+
+
 def test_the_ring_forgets_the_oldest():
     replay = filled(10, 25)
     assert (len(replay), replay.oldest, replay.count) == (10, 15, 25)

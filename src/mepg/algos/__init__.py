@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from mepg.core import agent
 from mepg.core.types import Agent, Sizes
-from mepg.errors import UsageError, unknown
+from mepg.errors import UsageError, one_line, unknown
 
 
 class LoopSettings(Protocol):
@@ -30,6 +30,9 @@ class LoopSettings(Protocol):
     updates_per_step: int
 
 
+ACTION_KINDS = {"box": "a Box of actions", "discrete": "Discrete actions"}
+
+
 class Algorithm(NamedTuple):
     """A name's meaning: a spec, one line about it, and the algorithm that it is best understood from."""
 
@@ -38,6 +41,7 @@ class Algorithm(NamedTuple):
     parent: str | None = None
     build: Callable[[Any, Sizes], Agent] = agent.build
     count_parameters: Callable[[Any, Sizes], agent.Count] = agent.count_parameters
+    actions: tuple[str, ...] = ("box",)  # the kinds it can use, of ACTION_KINDS
 
 
 @cache
@@ -70,6 +74,19 @@ def find(name: str) -> Algorithm:
     return found
 
 
+def require_actions(name: str, sizes: Sizes, env: str) -> None:
+    """Refuse an environment whose actions an algorithm cannot use, and name those that can."""
+    kinds, kind = find(name).actions, sizes.action_kind
+    if kind in kinds:
+        return
+    able = [other for other, algorithm in algorithms().items() if kind in algorithm.actions]
+    way_out = f"use {', '.join(able)}" if able else "none of the algorithms in `mepg list` can use it"
+    raise UsageError(
+        f"{name} needs {' or '.join(ACTION_KINDS[each] for each in kinds)}; "
+        f"{env} has {'a Box' if kind == 'box' else f'Discrete({sizes.action})'}: {way_out}"
+    )
+
+
 def trust(name: str) -> None:
     """Import the module of an algorithm that the user has named, if it is `module:name`."""
     module, colon, _ = name.rpartition(":")
@@ -85,8 +102,7 @@ def trust(name: str) -> None:
             ) from None
         raise UsageError(f"{name} needs the module {error.name!r}, which is not installed") from None
     except (Exception, SystemExit) as error:  # the user's own code
-        said = " ".join(str(error).split())[:500]
-        raise UsageError(f"{module}, which {name} names, cannot be imported: {type(error).__name__}: {said}") from None
+        raise UsageError(f"{module}, which {name} names, cannot be imported: {one_line(error)}") from None
 
 
 def _check(name: str, algorithm: Algorithm) -> None:
@@ -101,6 +117,9 @@ def _check(name: str, algorithm: Algorithm) -> None:
     for part in ("build", "count_parameters"):
         if not callable(getattr(algorithm, part)):
             raise UsageError(f"algorithm {name!r}: {part} has to be a function of a spec and sizes")
+    kinds = algorithm.actions
+    if not isinstance(kinds, tuple) or not kinds or not set(kinds) <= set(ACTION_KINDS):
+        raise UsageError(f"algorithm {name!r}: actions has to be ('box',), ('discrete',) or both, not {kinds!r:.80}")
 
 
 def _lineage(found: dict[str, Algorithm], name: str) -> tuple[str, ...]:

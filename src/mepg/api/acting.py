@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import threading
 import warnings
 from collections.abc import Iterator
@@ -16,16 +15,16 @@ import numpy.typing as npt
 from mepg.api.arguments import whole
 from mepg.api.vecenv import VecEnv, known_to_stable_baselines
 from mepg.core.posterior import SAMPLES
+from mepg.envs.spaces import Spaces
+from mepg.envs.vector import Envs, StableBaselinesEnvs, make_envs
 from mepg.errors import UsageError
 from mepg.run.assembly import assemble
 from mepg.run.config import Config
-from mepg.run.envs import Spaces
 from mepg.run.identity import Identity
 from mepg.run.loop import Loop
 from mepg.run.program import Leaves, Program
 from mepg.run.questions import Questions
 from mepg.run.replay import Replay
-from mepg.run.vector import Envs, FromStableBaselines, gather
 from mepg.words import many
 
 WITHOUT_END = 10**9  # rounds of steps: whoever calls `learn` says how many
@@ -63,7 +62,7 @@ class Acting:
     def _enter(self, envs: Envs, env: Any) -> None:
         """Get ready to act in these environments."""
         self._spaces, self._env_id = envs.spaces, env if isinstance(env, str) else None
-        self.env = env if isinstance(envs, FromStableBaselines) else VecEnv(envs, self._lend_envs)
+        self.env = env if isinstance(envs, StableBaselinesEnvs) else VecEnv(envs, self._lend_envs)
         self._config = self._make_config(envs.spaces.id, envs.count)
         self._standing = loop = assemble(self._config, envs)
         self._program, self._questions = loop.program, Questions(loop.program.agent, self.seed)
@@ -125,7 +124,7 @@ class Acting:
         With `deterministic=False` a Gaussian policy's actions are drawn. A deterministic policy acts the same
         either way: the noise that it explores with belongs to `learn`.
         """
-        obs, alone = self._check_observation(observation)
+        obs, alone = self._need_spaces().read_observations(observation)
         with self._still() as now:
             if deterministic or getattr(self.spec, "gaussian", None) is None:
                 actions = self._program.exploit(now.leaves, obs)
@@ -184,38 +183,20 @@ class Acting:
         self, observation: npt.ArrayLike, action: npt.ArrayLike
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], bool]:
         """[B, S], [B, A] in [-1, 1], and whether both were single ones."""
-        obs, obs_alone = self._check_observation(observation)
-        actions, action_alone = self._check_action(action)
+        obs, obs_alone = self._need_spaces().read_observations(observation)
+        actions, action_alone = self._need_spaces().read_actions(action)
         rows = len(actions) if obs_alone else len(obs)
         if not action_alone and len(actions) != rows:
             raise UsageError(f"{many(len(obs), 'observation')} and {many(len(actions), 'action')} do not make pairs")
         obs, actions = (np.broadcast_to(each, (rows, each.shape[1])) for each in (obs, actions))
         return obs, actions, obs_alone and action_alone
 
-    def _check_action(self, action: npt.ArrayLike) -> tuple[npt.NDArray[np.float32], bool]:
-        """[B, A] in [-1, 1], and whether it was a single one."""
-        spaces = self._need_spaces()
-        actions, alone = _check_rows(action, "action", spaces.action_shape)
-        low, high = spaces.low.astype(float), spaces.high.astype(float)
-        outside = (actions < low - 1e-4 * (high - low)) | (actions > high + 1e-4 * (high - low))
-        if outside.any():
-            row, index = (int(i) for i in np.argwhere(outside)[0])
-            raise UsageError(
-                f"the action holds {actions[row, index]} at index {index if alone else (row, index)}, "
-                f"which is not in [{low[index]:g}, {high[index]:g}]"
-            )
-        return spaces.unscale(actions.reshape(-1, *spaces.action_shape)), alone
-
-    def _check_observation(self, observation: npt.ArrayLike) -> tuple[npt.NDArray[np.float32], bool]:
-        """[B, S], and whether it was a single one."""
-        return _check_rows(observation, "observation", (self._need_spaces().sizes.obs,))
-
     @property
-    def observation_space(self) -> gymnasium.spaces.Box:
+    def observation_space(self) -> gymnasium.Space[Any]:
         return self._need_spaces().observation_space
 
     @property
-    def action_space(self) -> gymnasium.spaces.Box:
+    def action_space(self) -> gymnasium.Space[Any]:
         return self._need_spaces().action_space
 
     @property
@@ -242,7 +223,7 @@ class Acting:
         """Go on in another environment with the same spaces; the replay memory stays."""
         before = self._need_spaces()
         with self._alone():
-            envs = gather(env, 1, self.seed)
+            envs = make_envs(env, 1, self.seed)
             Identity(self._config, before).require_fit(envs.spaces)
             then = self._stand()
             state = self._program.unflatten(then.leaves)
@@ -276,20 +257,3 @@ class Acting:
         if not hasattr(self, "_spaces"):
             raise UsageError("this model has no environment yet: give it one, env='HopperBulletEnv-v0'")
         return self._spaces
-
-
-def _check_rows(given: npt.ArrayLike, what: str, shape: tuple[int, ...]) -> tuple[npt.NDArray[np.float32], bool]:
-    """Finite numbers, a row for each that has this shape, and whether it was a single one."""
-    try:
-        rows = np.asarray(given, np.float32)
-    except (TypeError, ValueError):
-        raise UsageError(f"an {what} is {math.prod(shape)} numbers, not a {type(given).__name__}") from None
-    alone = rows.ndim == len(shape)
-    if rows.shape[not alone :] != shape:
-        several = f"({', '.join(map(str, ('n', *shape)))})" if shape else "(n,)"
-        raise UsageError(f"an {what} has shape {shape}, or {several} for several, not {rows.shape}")
-    if not np.isfinite(rows).all():
-        place = tuple(int(i) for i in np.argwhere(~np.isfinite(rows))[0])
-        where = f" at index {place if len(place) > 1 else place[0]}" if place else ""
-        raise UsageError(f"the {what} holds {rows[place]}{where}")
-    return rows.reshape(-1, math.prod(shape)), alone

@@ -13,9 +13,10 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from mepg.envs.env import Env
+from mepg.envs.simulators import full_id
 from mepg.errors import UsageError
 from mepg.run.checkpoint import Checkpoints
-from mepg.run.envs import Env, full_id
 from mepg.run.files import MOST_BYTES, Arrays, Damaged, count, from_npz, from_zip, read_whole, to_npz, write_whole
 from mepg.run.folder import Folder, versions
 from mepg.run.identity import Identity

@@ -20,6 +20,7 @@ from mepg.api.logger import Logger
 from mepg.api.progress import bar
 from mepg.api.storage import Storage
 from mepg.api.vecenv import infos_of
+from mepg.envs.vector import make_envs
 from mepg.errors import UsageError
 from mepg.run.checkpoint import unflatten
 from mepg.run.files import Damaged
@@ -27,7 +28,6 @@ from mepg.run.loop import Loop, Record
 from mepg.run.program import Program
 from mepg.run.questions import Questions
 from mepg.run.threads import limit_threads
-from mepg.run.vector import gather
 from mepg.signals import interrupt_between_steps
 
 
@@ -147,7 +147,7 @@ class Model(Storage):
         self._env_id: str | None = None  # of the environments, if that is all that was given
         self.env: Any = None
         if env is not None:
-            self._enter(gather(env, n_envs, self.seed), env)
+            self._enter(make_envs(env, n_envs, self.seed), env)
 
     def _checked(self, spec: Any) -> Any:
         kind = type(self.default_spec)
@@ -366,15 +366,15 @@ def _count(env: Any) -> int:
 
 def _variables(record: Record, actions: npt.NDArray[Any], obs: npt.NDArray[np.float32]) -> dict[str, Any]:
     """What callbacks look for in their `locals`: as with Stable-Baselines3's VecEnv, episodes have begun anew."""
-    infos, ended = infos_of(record.outcomes), iter(record.episodes)
-    for info, outcome in zip(infos, record.outcomes, strict=True):
-        if outcome.over:
+    infos, ended = infos_of(record.results), iter(record.episodes)
+    for info, result in zip(infos, record.results, strict=True):
+        if result.over:
             total, length = next(ended)
             info.setdefault("episode", {"r": total, "l": length})
     return {
         "actions": actions,
         "new_obs": obs,
-        "rewards": np.array([outcome.reward for outcome in record.outcomes], np.float32),
-        "dones": np.array([outcome.over for outcome in record.outcomes]),
+        "rewards": np.array([result.reward for result in record.results], np.float32),
+        "dones": np.array([result.over for result in record.results]),
         "infos": infos,
     }

@@ -9,12 +9,12 @@ from typing import Any, Self
 from mepg.api.acting import Acting, Loaded
 from mepg.api.files import Location, SavedModel, read_model, read_rows, write, write_rows
 from mepg.api.parameters import flat, nested, replaced
+from mepg.envs.vector import make_envs
 from mepg.errors import UsageError
 from mepg.run.checkpoint import flatten, unflatten
 from mepg.run.identity import Identity
 from mepg.run.loop import Loop
 from mepg.run.replay import Replay
-from mepg.run.vector import gather
 
 
 class Storage(Acting):
@@ -97,7 +97,7 @@ class Storage(Acting):
         now = self._standing
         if isinstance(now, Loop) and self._env_id is not None:
             snapshot = now.snapshot()
-            twin._enter(gather(self._env_id, now.envs.count, self.seed), self._env_id)
+            twin._enter(make_envs(self._env_id, now.envs.count, self.seed), self._env_id)
             loop = twin._need_loop()
             loop.replay.restore_from(now.replay)
             loop.restore(snapshot)

@@ -11,12 +11,12 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from mepg.envs.spaces import StepResult
+from mepg.envs.vector import Envs
 from mepg.errors import UsageError
-from mepg.run.envs import Outcome
-from mepg.run.vector import Envs
 from mepg.words import many
 
-Places = None | int | Iterable[int]  # all environments, one, or some
+Indices = None | int | Iterable[int]  # all environments, one, or some
 
 
 class VecEnv:
@@ -41,7 +41,7 @@ class VecEnv:
     def seed(self, seed: int | None = None) -> list[int]:
         """For the next reset; each environment has one of its own."""
         self._seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else int(seed)
-        return [self._seed + place for place in range(self.num_envs)]
+        return [self._seed + index for index in range(self.num_envs)]
 
     def reset(self) -> npt.NDArray[Any]:
         """The first observations of new episodes. [E, S]"""
@@ -49,7 +49,7 @@ class VecEnv:
         seed, self._seed = self._seed, None
         self._envs.abandon(seed)
         return self._stack(
-            self._envs.begin(place, None if seed is None else seed + place) for place in range(self.num_envs)
+            self._envs.begin(index, None if seed is None else seed + index) for index in range(self.num_envs)
         )
 
     def step(self, actions: npt.ArrayLike) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], list[Any]]:
@@ -58,8 +58,8 @@ class VecEnv:
         return self.step_wait()
 
     def step_async(self, actions: npt.ArrayLike) -> None:
-        shape = (self.num_envs, *self._envs.spaces.action_shape)
-        own = np.array(actions, self._envs.spaces.low.dtype)  # a copy: it becomes the environments' own
+        space = self._envs.spaces.actions
+        shape, own = (self.num_envs, *space.shape), np.array(actions, space.dtype)  # a copy: it becomes theirs
         if own.shape != shape:
             raise UsageError(f"actions for {many(self.num_envs, 'environment')} have shape {shape}, not {own.shape}")
         self._actions = own
@@ -69,12 +69,12 @@ class VecEnv:
             raise UsageError("there are no actions to wait for: step_async comes first")
         self._use()
         actions, self._actions = self._actions, None
-        outcomes = self._envs.take(actions)
+        results = self._envs.take(actions)
         obs = self._stack(
-            self._envs.begin(place, None) if outcome.over else outcome.obs for place, outcome in enumerate(outcomes)
+            self._envs.begin(index, None) if result.over else result.obs for index, result in enumerate(results)
         )
-        rewards = np.array([outcome.reward for outcome in outcomes], np.float32)
-        return obs, rewards, np.array([outcome.over for outcome in outcomes]), infos_of(outcomes)
+        rewards = np.array([result.reward for result in results], np.float32)
+        return obs, rewards, np.array([result.over for result in results]), infos_of(results)
 
     def _stack(self, observations: Iterable[npt.NDArray[np.float32]]) -> npt.NDArray[Any]:
         return np.stack(list(observations)).astype(self.observation_space.dtype, copy=False)
@@ -90,11 +90,11 @@ class VecEnv:
         original = self._envs.original
         return original if isinstance(original, list) else getattr(original.unwrapped, "envs", None)
 
-    def get_attr(self, attr_name: str, indices: Places = None) -> list[Any]:
+    def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
         if self._single is None:
             values = self._envs.original.unwrapped.get_attr(attr_name)
-            return [values[place] for place in self._get_indices(indices)]
-        return [self._single[place].get_wrapper_attr(attr_name) for place in self._get_indices(indices)]
+            return [values[index] for index in self._get_indices(indices)]
+        return [self._single[index].get_wrapper_attr(attr_name) for index in self._get_indices(indices)]
 
     def has_attr(self, attr_name: str) -> bool:
         try:
@@ -103,28 +103,28 @@ class VecEnv:
             return False
         return True
 
-    def set_attr(self, attr_name: str, value: Any, indices: Places = None) -> None:
+    def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
         if self._single is None:
-            places = set(self._get_indices(indices))
-            before = [value] * self.num_envs if len(places) == self.num_envs else self.get_attr(attr_name)
-            values = [value if place in places else before[place] for place in range(self.num_envs)]
+            chosen = set(self._get_indices(indices))
+            before = [value] * self.num_envs if len(chosen) == self.num_envs else self.get_attr(attr_name)
+            values = [value if index in chosen else before[index] for index in range(self.num_envs)]
             self._envs.original.unwrapped.set_attr(attr_name, values)
             return
-        for place in self._get_indices(indices):
-            self._single[place].set_wrapper_attr(attr_name, value)
+        for index in self._get_indices(indices):
+            self._single[index].set_wrapper_attr(attr_name, value)
 
-    def env_method(self, method_name: str, *arguments: Any, indices: Places = None, **keywords: Any) -> list[Any]:
+    def env_method(self, method_name: str, *arguments: Any, indices: Indices = None, **keywords: Any) -> list[Any]:
         if self._single is None:
             if len(set(self._get_indices(indices))) != self.num_envs:
                 raise UsageError("environments in other processes can only be called all together: leave out indices")
             return list(self._envs.original.unwrapped.call(method_name, *arguments, **keywords))
-        methods = [self._single[place].get_wrapper_attr(method_name) for place in self._get_indices(indices)]
+        methods = [self._single[index].get_wrapper_attr(method_name) for index in self._get_indices(indices)]
         return [method(*arguments, **keywords) for method in methods]
 
-    def env_is_wrapped(self, wrapper_class: type[Any], indices: Places = None) -> list[bool]:
+    def env_is_wrapped(self, wrapper_class: type[Any], indices: Indices = None) -> list[bool]:
         """Whether each is, as far as it can be seen: in another process it cannot."""
-        places, single = self._get_indices(indices), self._single
-        return [single is not None and _is_wrapped(single[place], wrapper_class) for place in places]
+        chosen, single = self._get_indices(indices), self._single
+        return [single is not None and _is_wrapped(single[index], wrapper_class) for index in chosen]
 
     def get_images(self) -> list[Any]:
         """A picture of each; the environment has to be made with `render_mode="rgb_array"`."""
@@ -147,7 +147,7 @@ class VecEnv:
     def unwrapped(self) -> VecEnv:
         return self
 
-    def _get_indices(self, indices: Places) -> list[int]:
+    def _get_indices(self, indices: Indices) -> list[int]:
         if indices is None:
             return list(range(self.num_envs))
         return [indices] if isinstance(indices, int) else list(indices)
@@ -165,13 +165,13 @@ def known_to_stable_baselines(env: Any) -> Any:
     return env
 
 
-def infos_of(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
+def infos_of(results: Iterable[StepResult]) -> list[dict[str, Any]]:
     """As in a VecEnv, which begins the next episode at once: an episode's last observation is in here."""
     return [
-        {**outcome.info, "terminal_observation": outcome.obs, "TimeLimit.truncated": outcome.alive}
-        if outcome.over
-        else dict(outcome.info)
-        for outcome in outcomes
+        {**result.info, "terminal_observation": result.obs, "TimeLimit.truncated": result.alive}
+        if result.over
+        else dict(result.info)
+        for result in results
     ]
 
 

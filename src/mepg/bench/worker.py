@@ -44,7 +44,7 @@ def _config(task: dict[str, Any], *settings: str) -> Any:
 
 def updates(task: dict[str, Any]) -> Work:
     """An agent that learns from one batch, over and over; and its multiplications alone."""
-    from mepg.run.envs import PAPER_TASKS
+    from mepg.paper.tasks import PAPER_TASKS
     from mepg.run.program import Program
     from mepg.run.replay import row_width
 
@@ -82,7 +82,7 @@ def loop(task: dict[str, Any]) -> Work:
         next(steps)
     multiply, count = _multiplier(training.config, env.sizes)
     rng = np.random.default_rng(0)
-    actions = rng.uniform(-1, 1, (task["steps"], env.sizes.action)).astype(np.float32)
+    actions = np.array([env.spaces.actions.random(rng) for _ in range(task["steps"])], np.float32)
 
     def simulate() -> None:
         for action in actions:
@@ -140,12 +140,12 @@ def _multiplier(config: Any, sizes: Any) -> tuple[Any, int]:
 
 
 def _make_loop(task: dict[str, Any]) -> Any:
+    from mepg.envs.env import Env
+    from mepg.envs.vector import make_envs
     from mepg.run.assembly import assemble
-    from mepg.run.envs import Env
-    from mepg.run.vector import gather
 
     config = _config(task, f"warmup={WARMUP}")
-    return assemble(config, gather(config.env), Env(config.env))
+    return assemble(config, make_envs(config.env), Env(config.env))
 
 
 def timed(work: Callable[[], object]) -> float:

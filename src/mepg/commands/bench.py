@@ -30,7 +30,7 @@ def answer(arguments: argparse.Namespace) -> Answer:
     from mepg.bench.measure import measure, measure_updates
     from mepg.bench.peers import prepare
     from mepg.bench.show import draw, to_markdown, updates_table
-    from mepg.run.envs import Env
+    from mepg.envs.env import Env
     from mepg.run.files import write_json, write_whole
 
     flags.require("rounds", arguments.rounds)

@@ -23,12 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def answer(arguments: argparse.Namespace) -> Answer:
     import numpy as np
 
-    from mepg.run.envs import Env, has_screen
+    from mepg.envs.env import Env
+    from mepg.envs.simulators import has_screen
+    from mepg.envs.video import Film
     from mepg.run.evaluate import play
     from mepg.run.folder import Folder
     from mepg.run.keys import episode_seed
     from mepg.run.policy import load_policy
-    from mepg.run.video import Film
 
     flags.require("episodes", arguments.episodes)
     if arguments.render and arguments.video:

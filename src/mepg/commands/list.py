@@ -49,7 +49,7 @@ def _runs(arguments: argparse.Namespace) -> Answer:
 
 def _names() -> Answer:
     from mepg.algos import algorithms
-    from mepg.run.envs import PAPER_TASKS
+    from mepg.paper.tasks import PAPER_TASKS
 
     data = {
         "algorithms": {name: {"summary": a.summary, "parent": a.parent} for name, a in algorithms().items()},

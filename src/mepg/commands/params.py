@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from mepg.commands import Answer
+from mepg.errors import UsageError
 
 COMPUTES = True
 
@@ -16,15 +17,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def answer(arguments: argparse.Namespace) -> Answer:
     from mepg.algos import algorithms
     from mepg.core.arithmetic import ours
-    from mepg.run.envs import PAPER_TASKS, Env, full_id
+    from mepg.envs.env import Env
+    from mepg.envs.simulators import full_id
+    from mepg.paper.tasks import PAPER_TASKS
 
     tasks = PAPER_TASKS
     if arguments.env is not None:
         env_id = full_id(arguments.env)
         tasks = {env_id: PAPER_TASKS.get(env_id) or Env(env_id).sizes}
+    kind = next(iter(tasks.values())).action_kind
+    able = {name: algorithm for name, algorithm in algorithms().items() if kind in algorithm.actions}
+    if not able:
+        raise UsageError(f"none of the algorithms in `mepg list` can use the {kind} actions of {arguments.env}")
     counts = {
         name: {env: ours(algorithm.count_parameters)(algorithm.spec, sizes)._asdict() for env, sizes in tasks.items()}
-        for name, algorithm in algorithms().items()
+        for name, algorithm in able.items()
     }
     lines = ["Parameters in thousands, target networks included: as the paper counts | as they are", ""]
     headings = [env.replace("BulletEnv-v0", "") for env in tasks]

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def answer(arguments: argparse.Namespace) -> Answer:
     from mepg.engine.schedule import carry_out, claim
-    from mepg.run.envs import Env
+    from mepg.envs.env import Env
     from mepg.tune.space import default_space, parse_space
     from mepg.tune.study import Question, Study, require_optuna
 

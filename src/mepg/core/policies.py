@@ -1,6 +1,6 @@
 """Policies: deterministic, and squashed Gaussian. A deterministic one has log-probability 0.
 
-Actions live in [-1, 1] here; `run.envs` scales them to the environment's own bounds.
+Actions live in [-1, 1] here; `envs.spaces` scales them to the environment's own bounds.
 """
 
 from __future__ import annotations

@@ -31,14 +31,20 @@ class Sizes(NamedTuple):
     """All that an algorithm knows about its environment."""
 
     obs: int  # S
-    action: int  # A
+    action: int  # A: numbers in an action of a box, or discrete actions to choose from
+    action_kind: str = "box"  # or "discrete"
+
+    @property
+    def action_width(self) -> int:
+        """Numbers that an action takes in a row and a batch: A, or 1, the index of a discrete one."""
+        return self.action if self.action_kind == "box" else 1
 
 
 class Batch(NamedTuple):
     """B transitions."""
 
     obs: Array  # s   [B, S]
-    action: Array  # a   [B, A], in [-1, 1]
+    action: Array  # a   [B, A], in [-1, 1]; [B, 1], the index of a discrete one
     reward: Array  # r   [B]
     alive: Array  # [B], 0 where s' is terminal; a time limit is not terminal (D20)
     next_obs: Array  # s'  [B, S]
@@ -93,7 +99,7 @@ def _nothing(_: Key) -> Any:
 
 
 class Agent(NamedTuple):
-    """An algorithm bound to an environment's sizes: pure functions.
+    """An algorithm bound to an environment's sizes: pure functions. Actions are as in a `Batch`, float32.
 
     What exploring has to remember within an episode, such as who explores or how noise goes on, is a
     pytree of its own that `begin` makes and `explore` hands on. Most remember nothing.

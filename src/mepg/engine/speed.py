@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mepg.engine.jobs import Job
+from mepg.envs.simulators import time_limit_of
 from mepg.run.assembly import open_loop
 from mepg.run.config import Config
-from mepg.run.envs import time_limit_of
 from mepg.run.files import Damaged, read_json, write_json
 
 WARMUP, TRY = 30, 3.0  # steps; seconds at most

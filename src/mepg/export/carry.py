@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import io
-import time
+import timeit
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from mepg import __version__
 from mepg.core.arithmetic import ours
+from mepg.envs.env import Env
+from mepg.envs.spaces import Row
 from mepg.errors import RunFailure
 from mepg.export.numpy import to_npz, write_numpy
 from mepg.export.onnx import open_session, to_onnx
 from mepg.export.program import ACTION, OBS, Program, trace
 from mepg.export.standalone import load_policy as load_standalone
 from mepg.export.standalone import run
-from mepg.run.envs import Env, Vector
 from mepg.run.files import write_whole
 from mepg.run.folder import Folder
 from mepg.run.keys import episode_seed
@@ -38,8 +38,8 @@ class Source(NamedTuple):
     policy: Policy
     env: Env
     program: Program
-    obs: Vector  # [OBSERVATIONS, S]
-    actions: Vector  # in the environment's own bounds
+    obs: Row  # [OBSERVATIONS, S]
+    actions: Row  # in the environment's own bounds
     rounding: float  # how far these are from those that each observation alone gives: large observations cost digits
 
     @property
@@ -64,15 +64,15 @@ def open_run(folder: Folder, env_id: str | None = None) -> Source:
     env = Env(folder.env(env_id))
     policy = _in_full_precision(load_policy(folder, env), env)
     spaces = env.spaces
-    low, high = spaces.low.astype(np.float32), spaces.high.astype(np.float32)
 
     def act(state: Any, obs: jax.Array) -> jax.Array:
-        action = spaces.centre.astype(np.float32) + spaces.half.astype(np.float32) * policy.exploit(state, obs)
-        return jnp.clip(action, low, high).reshape(obs.shape[0], *spaces.action_shape)
+        return spaces.actions.scale_in_jax(policy.exploit(state, obs))
 
     obs = _meet(policy, env)
     actions = np.asarray(policy.exploit(policy.state, obs))
-    rounding = float(np.abs(actions - np.stack([policy.act(each) for each in obs])).max())
+    rounding = 0.0  # an index is not rounded: where two actions are worth the same, `_undecided` says so
+    if spaces.sizes.action_kind == "box":
+        rounding = float(np.abs(actions - np.stack([policy.act(each) for each in obs])).max())
     return Source(policy, env, trace(act, policy.state, env.sizes.obs), obs, spaces.scale(actions), rounding)
 
 
@@ -103,9 +103,9 @@ def _in_full_precision(policy: Policy, env: Env) -> Policy:
     return policy._replace(exploit=ours(jax.jit(agent.exploit)))
 
 
-def _meet(policy: Policy, env: Env) -> Vector:
+def _meet(policy: Policy, env: Env) -> Row:
     """Observations from episodes that the policy plays."""
-    met: list[Vector] = []
+    met: list[Row] = []
     episode = 0
     while len(met) < OBSERVATIONS:
         obs, over = env.reset(episode_seed(0, "eval", episode)), False
@@ -116,10 +116,11 @@ def _meet(policy: Policy, env: Env) -> Vector:
     return np.stack(met)
 
 
-def _check(source: Source, act: Callable[[Vector], Vector]) -> Exported:
+def _check(source: Source, act: Callable[[Row], Row]) -> Exported:
     """Compare with the run's own actions, one observation alone and the others together."""
     actions = np.concatenate([act(source.obs[:1]), act(source.obs[1:])])
-    differences = np.abs(actions - source.actions).reshape(len(source.obs), -1) / source.env.spaces.half
+    unscale = source.env.spaces.unscale
+    differences = np.abs(unscale(actions) - unscale(source.actions))
     tolerance = max(TOLERANCE, 2 * source.rounding)
     undecided = _undecided(source.program, source.obs) & (differences > tolerance).any(axis=1)
     difference = float(differences[~undecided].max(initial=0))
@@ -128,10 +129,11 @@ def _check(source: Source, act: Callable[[Vector], Vector]) -> Exported:
             f"what was exported differs from the run's policy by {difference:.1g}, more than {tolerance:.0e}: "
             "nothing was written"
         )
-    return Exported([], difference, int(undecided.sum()), _latency(lambda: act(source.obs[:1])))
+    seconds = float(np.median(timeit.repeat(lambda: act(source.obs[:1]), number=1, repeat=CALLS)))
+    return Exported([], difference, int(undecided.sum()), seconds)
 
 
-def _undecided(program: Program, obs: Vector) -> Any:
+def _undecided(program: Program, obs: Row) -> Any:
     """Where the two best choices are worth the same, to rounding: either is right. [B]"""
     values, found = run(program.operations, program.constants, obs), np.zeros(len(obs), bool)
     for operation in program.operations:
@@ -139,12 +141,3 @@ def _undecided(program: Program, obs: Vector) -> Any:
             worth = np.sort(np.moveaxis(values[operation.inputs[0]], operation.attributes["axis"], 0), axis=0)
             found |= worth[-1] - worth[-2:][0] <= TOLERANCE * np.maximum(1, np.abs(worth[-1]))
     return found
-
-
-def _latency(call: Callable[[], Any]) -> float:
-    times = []
-    for _ in range(CALLS):
-        began = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - began)
-    return float(np.median(times))

@@ -20,33 +20,20 @@ class _Node(NamedTuple):
     fixed: dict[str, Any] = {}  # noqa: RUF012
 
 
-_NODES = {
-    "add": _Node("Add"),
-    "subtract": _Node("Sub"),
-    "multiply": _Node("Mul"),
-    "divide": _Node("Div"),
-    "maximum": _Node("Max"),
-    "minimum": _Node("Min"),
-    "tanh": _Node("Tanh"),
-    "sqrt": _Node("Sqrt"),
-    "exp": _Node("Exp"),
-    "log": _Node("Log"),
-    "negative": _Node("Neg"),
-    "less": _Node("Less"),
-    "greater": _Node("Greater"),
-    "where": _Node("Where"),
-    "matmul": _Node("MatMul"),
+_PLAIN = {
+    "add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div", "maximum": "Max", "minimum": "Min",
+    "tanh": "Tanh", "sqrt": "Sqrt", "exp": "Exp", "log": "Log", "negative": "Neg", "less": "Less",
+    "greater": "Greater", "where": "Where", "matmul": "MatMul", "cast": "Cast", "transpose": "Transpose",
+    "concatenate": "Concat", "take_along_axis": "GatherElements",
+}  # fmt: skip
+_NODES = {name: _Node(kind) for name, kind in _PLAIN.items()} | {
     "argmax": _Node("ArgMax", fixed={"keepdims": 0}),
     "max": _Node("ReduceMax", ("axes",), {"keepdims": 0}),
     "min": _Node("ReduceMin", ("axes",), {"keepdims": 0}),
     "sum": _Node("ReduceSum", ("axes",), {"keepdims": 0}),
-    "cast": _Node("Cast"),
     "reshape": _Node("Reshape", ("shape",)),
     "expand": _Node("Expand", ("shape",)),
-    "transpose": _Node("Transpose"),
-    "concatenate": _Node("Concat"),
     "slice": _Node("Slice", ("start", "end", "axis")),
-    "take_along_axis": _Node("GatherElements"),
 }
 
 
@@ -63,7 +50,8 @@ def require_onnx() -> tuple[Any, Any]:
 def to_onnx(program: Program, obs_size: int, about: dict[str, str]) -> bytes:
     """The graph from `obs` to `action`, for batches of any size, with `about` as its metadata."""
     onnx, _ = require_onnx()
-    helper, number = onnx.helper, onnx.TensorProto.FLOAT
+    helper = onnx.helper
+    number, action = (helper.np_dtype_to_tensor_dtype(np.dtype(kind)) for kind in ("float32", program.kind))
     tensors = dict(program.constants)
     action_shape = program.operations[-1].attributes["shape"][1:]
     nodes = [_node(helper, operation, tensors) for operation in program.operations]
@@ -71,7 +59,7 @@ def to_onnx(program: Program, obs_size: int, about: dict[str, str]) -> bytes:
         nodes,
         "policy",
         inputs=[helper.make_tensor_value_info(OBS, number, ["batch", obs_size])],
-        outputs=[helper.make_tensor_value_info(ACTION, number, ["batch", *action_shape])],
+        outputs=[helper.make_tensor_value_info(ACTION, action, ["batch", *action_shape])],
         initializer=[onnx.numpy_helper.from_array(array, name) for name, array in tensors.items()],
     )
     model = helper.make_model(graph, producer_name="mepg", opset_imports=[helper.make_opsetid("", OPSET)])

@@ -24,10 +24,8 @@ from mepg.run.files import Arrays
 
 Equation = Any  # jax.extend.core.JaxprEqn, whose variables are not known to have shapes
 
-OBS, ACTION = (
-    "obs",
-    "action",
-)  # what goes in and what comes out, float32: [B, S], and B actions in the environment's own shape
+# What goes in, float32 [B, S], and what comes out: B actions of the environment's own shape, float32 or int64.
+OBS, ACTION = "obs", "action"
 
 
 class Operation(NamedTuple):
@@ -44,6 +42,7 @@ class Program(NamedTuple):
 
     constants: Arrays
     operations: list[Operation]
+    kind: str  # of the numbers that come out: float32 or int64
 
 
 @ours
@@ -56,7 +55,7 @@ def trace(act: Callable[[Any, jax.Array], jax.Array], state: Any, obs_size: int)
     (action,) = builder.inline(seen, [*weights, OBS])
     shape = _lengths(seen.out_avals[0].shape, -1)
     builder.operations.append(Operation("reshape", (action,), ACTION, {"shape": shape}))
-    return _needed(Program(builder.constants, builder.operations))
+    return _needed(Program(builder.constants, builder.operations, _KINDS[seen.out_avals[0].dtype.kind]))
 
 
 class _Builder:
@@ -120,17 +119,20 @@ _SAME = {
 }  # fmt: skip
 
 
+_KINDS = {"f": "float32", "i": "int64", "u": "int64", "b": "bool"}  # of numbers, as NumPy and ONNX have them here
+
+
 def _lengths(shape: Sequence[Any], of_batch: Any) -> list[Any]:
     """A shape as plain numbers; the batch's length, which nobody knows yet, is `of_batch`."""
     return [int(length) if isinstance(length, int | np.integer) else of_batch for length in shape]
 
 
-def _alike(_: _Builder, __: Equation, x: str) -> str:
-    return x
-
-
 def _reshape(to: _Builder, equation: Equation, x: str) -> str:
     return to.add("reshape", x, shape=_lengths(equation.outvars[0].aval.shape, -1))
+
+
+def _reduce(name: str) -> Callable[[_Builder, Equation, str], str]:
+    return lambda to, equation, x: to.add(name, x, axes=_lengths(equation.params["axes"], None))
 
 
 def _broadcast(to: _Builder, equation: Equation, x: str) -> str:
@@ -146,19 +148,10 @@ def _broadcast(to: _Builder, equation: Equation, x: str) -> str:
 
 
 def _cast(to: _Builder, equation: Equation, x: str) -> str:
-    kinds = {"f": "float32", "i": "int64", "u": "int64", "b": "bool"}
     before, after = (
-        kinds[np.dtype(kind).kind] for kind in (equation.invars[0].aval.dtype, equation.params["new_dtype"])
+        _KINDS[np.dtype(kind).kind] for kind in (equation.invars[0].aval.dtype, equation.params["new_dtype"])
     )
     return x if before == after else to.add("cast", x, to=after)
-
-
-def _transpose(to: _Builder, equation: Equation, x: str) -> str:
-    return to.add("transpose", x, perm=_lengths(equation.params["permutation"], None))
-
-
-def _concatenate(to: _Builder, equation: Equation, *parts: str) -> str:
-    return to.add("concatenate", *parts, axis=int(equation.params["dimension"]))
 
 
 def _split(to: _Builder, equation: Equation, x: str) -> list[str]:
@@ -173,26 +166,6 @@ def _slice(to: _Builder, equation: Equation, x: str) -> str:
         if (start, end) != (0, length):
             x = to.add("slice", x, axis=axis, start=int(start), end=int(end))
     return x
-
-
-def _reduce(name: str) -> Callable[[_Builder, Equation, str], str]:
-    return lambda to, equation, x: to.add(name, x, axes=_lengths(equation.params["axes"], None))
-
-
-def _argmax(to: _Builder, equation: Equation, x: str) -> str:
-    return to.add("argmax", x, axis=int(equation.params["axes"][0]))
-
-
-def _rsqrt(to: _Builder, _: Equation, x: str) -> str:
-    return to.add("divide", to.keep(np.float32(1)), to.add("sqrt", x))
-
-
-def _square(to: _Builder, _: Equation, x: str) -> str:
-    return to.add("multiply", x, x)
-
-
-def _select(to: _Builder, _: Equation, condition: str, if_not: str, if_so: str) -> str:
-    return to.add("where", condition, if_so, if_not)
 
 
 def _multiply_matrices(to: _Builder, equation: Equation, x: str, y: str) -> str:
@@ -239,25 +212,22 @@ def _gather(to: _Builder, equation: Equation, x: str, index: str) -> str:
 
 
 _OPERATIONS: dict[str, Callable[..., str | list[str]]] = {
-    "argmax": _argmax,
+    "argmax": lambda to, equation, x: to.add("argmax", x, axis=int(equation.params["axes"][0])),
     "broadcast_in_dim": _broadcast,
-    "concatenate": _concatenate,
+    "concatenate": lambda to, equation, *x: to.add("concatenate", *x, axis=int(equation.params["dimension"])),
     "convert_element_type": _cast,
-    "copy": _alike,
     "dot_general": _multiply_matrices,
     "gather": _gather,
-    "reduce_max": _reduce("max"),
-    "reduce_min": _reduce("min"),
-    "reduce_sum": _reduce("sum"),
     "reshape": _reshape,
-    "rsqrt": _rsqrt,
-    "select_n": _select,
+    "rsqrt": lambda to, _, x: to.add("divide", to.keep(np.float32(1)), to.add("sqrt", x)),
+    "select_n": lambda to, _, condition, if_not, if_so: to.add("where", condition, if_so, if_not),
     "slice": _slice,
     "split": _split,
-    "square": _square,
+    "square": lambda to, _, x: to.add("multiply", x, x),
     "squeeze": _reshape,
-    "stop_gradient": _alike,
-    "transpose": _transpose,
+    "transpose": lambda to, equation, x: to.add("transpose", x, perm=_lengths(equation.params["permutation"], None)),
+    **dict.fromkeys(("copy", "stop_gradient"), lambda _to, _equation, x: x),
+    **{f"reduce_{name}": _reduce(name) for name in ("max", "min", "sum")},
 }
 
 
@@ -269,4 +239,4 @@ def _needed(program: Program) -> Program:
             wanted |= {*operation.inputs}
             operations.append(operation)
     constants = {name: array for name, array in program.constants.items() if name in wanted}
-    return Program(constants, operations[::-1])
+    return program._replace(constants=constants, operations=operations[::-1])

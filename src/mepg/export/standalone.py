@@ -2,7 +2,7 @@
 
 from policy import load_policy
 act = load_policy()
-action = act(observation)  # or a batch of them; within the environment's own bounds
+action = act(observation)  # or a batch of them; as the environment takes them
 """
 
 import json

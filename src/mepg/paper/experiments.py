@@ -15,9 +15,10 @@ from typing import Literal, NamedTuple
 from mepg.algos import algorithms, find
 from mepg.core.settings import apply_settings
 from mepg.engine.jobs import Job
+from mepg.envs.simulators import full_id
 from mepg.errors import UsageError, unknown
+from mepg.paper.tasks import PAPER_TASKS
 from mepg.run.config import Config
-from mepg.run.envs import PAPER_TASKS, full_id
 from mepg.words import many
 
 ALL_TASKS = tuple(PAPER_TASKS)

@@ -14,12 +14,12 @@ from importlib import resources
 from mepg.algos import algorithms
 from mepg.core.arithmetic import ours
 from mepg.paper.experiments import ALL_TASKS, EXPERIMENTS, PLANS, Plan, Row, Selection
+from mepg.paper.tasks import PAPER_TASKS
 from mepg.report.page import Improvement
 from mepg.report.runs import Run
 from mepg.report.statistics import bootstrap, probability_of_improvement
 from mepg.report.tables import Cell, Line, Published, Table, Unit, make_line
 from mepg.run.config import Config
-from mepg.run.envs import PAPER_TASKS
 
 OURS = ("ME-SAC", "ME-DDPG")  # the paper's own algorithms
 UNITS: dict[str, Unit] = {"return": "return", "seconds": "minutes", "parameters": "parameters"}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from mepg.envs.env import Env
+from mepg.envs.vector import Envs, make_envs, require_same_spaces
+from mepg.envs.watchdog import Watchdog
 from mepg.run.config import Config
-from mepg.run.envs import Env
 from mepg.run.loop import Loop
 from mepg.run.replay import Replay
-from mepg.run.vector import Envs, gather, require_same_spaces
-from mepg.run.watchdog import Watchdog
 
 
 def assemble(config: Config, envs: Envs, eval_env: Env | None = None) -> Loop:
@@ -23,7 +23,7 @@ def assemble(config: Config, envs: Envs, eval_env: Env | None = None) -> Loop:
 def open_loop(config: Config, watchdog: Watchdog | None = None) -> Iterator[Loop]:
     """In environments of its own, which are closed in the end."""
     with (
-        contextlib.closing(gather(config.env, config.envs, watchdog=watchdog)) as envs,
+        contextlib.closing(make_envs(config.env, config.envs, watchdog=watchdog)) as envs,
         contextlib.closing(Env(config.env, watchdog=watchdog)) as eval_env,
     ):
         require_same_spaces(envs.spaces, eval_env.spaces)

@@ -108,7 +108,7 @@ class Config:
     def make(cls, algorithm: str, settings: Iterable[str] = (), *, env: str, **rest: Any) -> Config:
         """The config of an algorithm by name, with settings of its spec such as `dropout.p=0.3`."""
         from mepg import algos
-        from mepg.run.envs import full_id
+        from mepg.envs.simulators import full_id
 
         spec = apply_settings(algos.find(algorithm).spec, settings)
         return cls(algorithm=algorithm, spec=spec, env=full_id(env), **rest)
@@ -117,6 +117,7 @@ class Config:
         from mepg import algos
         from mepg.core.normalise import normalised
 
+        algos.require_actions(self.algorithm, sizes, self.env)
         agent = algos.find(self.algorithm).build(self.spec, sizes)
         return normalised(agent, sizes) if self.normalize_obs else agent
 

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mepg.envs.env import Env
+from mepg.envs.spaces import Row
 from mepg.errors import RunFailure
-from mepg.run.envs import Env, Vector
 from mepg.words import many
 
 LONGEST = 100_000  # steps of an episode that no time limit ends: then it is taken for endless
@@ -21,12 +22,12 @@ class Episode(NamedTuple):
     length: int
 
 
-def evaluate(act: Callable[[Vector], Vector], env: Env, seeds: Iterable[int]) -> list[Episode]:
+def evaluate(act: Callable[[Row], Row], env: Env, seeds: Iterable[int]) -> list[Episode]:
     """One episode for each seed."""
     return [play(act, env, seed) for seed in seeds]
 
 
-def play(act: Callable[[Vector], Vector], env: Env, seed: int, watch: Callable[[], None] | None = None) -> Episode:
+def play(act: Callable[[Row], Row], env: Env, seed: int, watch: Callable[[], None] | None = None) -> Episode:
     """The whole episode that begins with this seed; `watch` is called whenever there is something new to see."""
     total, length, over, limit = 0.0, 0, False, max(LONGEST, env.time_limit or 0)
     try:

@@ -25,9 +25,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mepg.envs.simulators import full_id
+from mepg.envs.spaces import Spaces
 from mepg.errors import UsageError
 from mepg.run.config import Config
-from mepg.run.envs import Spaces, full_id
 from mepg.run.evaluate import Episode
 from mepg.run.files import (
     Arrays,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from mepg.envs.spaces import Spaces
 from mepg.errors import UsageError
 from mepg.run.config import Config
-from mepg.run.envs import Spaces
 
 
 class Identity(NamedTuple):
@@ -17,9 +17,7 @@ class Identity(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         about: dict[str, Any] = {"config": self.config.to_json()}
-        if self.spaces is not None:
-            about |= {"sizes": list(self.spaces.sizes), "action_bounds": self.spaces.bounds}
-        return about
+        return about if self.spaces is None else about | self.spaces.to_json()
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Identity:
@@ -28,9 +26,9 @@ class Identity(NamedTuple):
         if "sizes" not in data:
             return cls(config, None)
         try:
-            return cls(config, Spaces.from_json(config.env, data["sizes"], data["action_bounds"]))
+            return cls(config, Spaces.from_json(config.env, data))
         except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"sizes and action_bounds are not those of an environment: {error!r}") from None
+            raise UsageError(f"what it says about observations and actions is not possible: {error!r}") from None
 
     def require_fit(self, env: Spaces) -> None:
         """Refuse an environment with other observations or actions: what was learned would mean something else."""

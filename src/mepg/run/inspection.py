@@ -26,10 +26,10 @@ import numpy.typing as npt
 
 from mepg.core.arithmetic import ours
 from mepg.core.types import Array, Key
+from mepg.envs.env import Env
 from mepg.errors import UsageError
 from mepg.run import evaluate
 from mepg.run.checkpoint import Checkpoints
-from mepg.run.envs import Env
 from mepg.run.files import Damaged, count, finite, read_sealed, read_until, write_sealed
 from mepg.run.folder import Folder
 from mepg.run.keys import episode_seed, jax_key

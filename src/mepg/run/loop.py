@@ -12,14 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from mepg.core.types import Agent, Array
+from mepg.envs.env import Env
+from mepg.envs.spaces import Row, StepResult
+from mepg.envs.vector import Envs
 from mepg.errors import RunFailure, at
 from mepg.run.config import Config
-from mepg.run.envs import Env, Outcome, Vector
 from mepg.run.evaluate import Episode, evaluate
 from mepg.run.keys import Fractions, episode_seed, generator
 from mepg.run.program import Program
 from mepg.run.replay import Replay, Rows
-from mepg.run.vector import Envs
 from mepg.words import many
 
 LOG_EVERY = 1_000  # steps between two rows of metrics
@@ -33,7 +34,7 @@ class Record(NamedTuple):
     """What happened in one step; with several environments, in one of each."""
 
     step: int  # how many there have been, in all environments
-    outcomes: list[Outcome]
+    results: list[StepResult]
     episodes: list[Episode]  # of training, that ended
     metrics: dict[str, float] | None = None  # every LOG_EVERY steps
     evaluation: list[Episode] | None = None  # every `eval_every` steps, and after the last
@@ -125,14 +126,14 @@ class Loop:
 
     def _advance(self) -> Record:
         actions = self._finite_actions()
-        outcomes = self.envs.step(actions)
+        results = self.envs.step(actions)
         with self.lock:
-            for place, (action, outcome) in enumerate(zip(actions, outcomes, strict=True)):
-                self.replay.add(self.obs[place], action, outcome.reward, outcome.alive, outcome.obs)
-                self.obs[place] = outcome.obs
-                self._taken[place] += action.tobytes()
-                self._totals[place] += outcome.reward
-        ended = [self._end_episode(place) for place, outcome in enumerate(outcomes) if outcome.over]
+            for index, (action, result) in enumerate(zip(actions, results, strict=True)):
+                self.replay.add(self.obs[index], action, result.reward, result.alive, result.obs)
+                self.obs[index] = result.obs
+                self._taken[index] += action.tobytes()
+                self._totals[index] += result.reward
+        ended = [self._end_episode(index) for index, result in enumerate(results) if result.over]
         with self.lock:
             self.step += self.envs.count
             if self.step > self.config.spec.warmup:
@@ -141,7 +142,7 @@ class Loop:
                 self.actions = self._choose_actions()
         metrics = self.report() if self._reached(LOG_EVERY) else None
         due = self.eval_env is not None and (self._reached(self.config.eval_every) or self.step >= self.config.steps)
-        return Record(self.step, outcomes, ended, metrics, self.evaluate() if due else None)
+        return Record(self.step, results, ended, metrics, self.evaluate() if due else None)
 
     def _reached(self, period: int) -> bool:
         """Whether this step, or one that was taken together with it, is a multiple of `period`."""
@@ -159,7 +160,7 @@ class Loop:
         first, count = self.step + 1, self.envs.count
         if first <= self.config.spec.warmup:
             chances = [generator(self.config.seed, "warmup", step) for step in range(first, first + count)]
-            return np.array([rng.uniform(-1, 1, self.envs.sizes.action) for rng in chances], np.float32)
+            return np.array([self.envs.spaces.actions.random(rng) for rng in chances], np.float32)
         actions, self.memory = self.program.explore(self.leaves, self.memory, self.obs, first)
         return actions
 
@@ -173,28 +174,28 @@ class Loop:
 
     def _begin_anew(self) -> None:
         with at(f"step {self.step}"):
-            for place in range(self.envs.count):
-                self._begin_episode(place)
+            for index in range(self.envs.count):
+                self._begin_episode(index)
         self.actions = self._choose_actions()
 
-    def _begin_episode(self, place: int, number: int | None = None) -> None:
+    def _begin_episode(self, index: int, number: int | None = None) -> None:
         """The next one, or one that was begun before."""
-        self._episodes[place] = self.next_episode if number is None else number
-        self.next_episode = max(self.next_episode, self._episodes[place] + 1)
-        self.obs[place] = self.envs.begin(place, episode_seed(self.config.seed, "train", self._episodes[place]))
-        self.memory = self.program.begin(self.memory, place, self._episodes[place])
-        self._taken[place] = bytearray()
-        self._totals[place] = 0.0
+        self._episodes[index] = self.next_episode if number is None else number
+        self.next_episode = max(self.next_episode, self._episodes[index] + 1)
+        self.obs[index] = self.envs.begin(index, episode_seed(self.config.seed, "train", self._episodes[index]))
+        self.memory = self.program.begin(self.memory, index, self._episodes[index])
+        self._taken[index] = bytearray()
+        self._totals[index] = 0.0
 
-    def _end_episode(self, place: int) -> Episode:
-        ended = Episode(self._totals[place], len(self._taken_at(place)))
+    def _end_episode(self, index: int) -> Episode:
+        ended = Episode(self._totals[index], len(self._taken_at(index)))
         self.recent.append(ended)
-        self._begin_episode(place)
+        self._begin_episode(index)
         return ended
 
-    def _taken_at(self, place: int) -> Rows:
+    def _taken_at(self, index: int) -> Rows:
         """The actions of the episode under way. [n, A]"""
-        return np.frombuffer(bytes(self._taken[place]), np.float32).reshape(-1, self.envs.sizes.action)
+        return np.frombuffer(bytes(self._taken[index]), np.float32).reshape(-1, self.envs.sizes.action_width)
 
     def evaluate(self) -> list[Episode]:
         """The paper's evaluation, on an environment of its own."""
@@ -207,9 +208,9 @@ class Loop:
         self.seconds_evaluating += time.monotonic() - began
         return episodes
 
-    def exploit(self, obs: Vector) -> Vector:
+    def exploit(self, obs: Row) -> Row:
         """The action without exploration."""
-        action: Vector = self.program.exploit(self.leaves, obs[None])[0]
+        action: Row = self.program.exploit(self.leaves, obs[None])[0]
         return action
 
     def report(self) -> dict[str, float]:
@@ -260,7 +261,7 @@ class Loop:
             self.memory,
             actions,
             list(self._episodes),
-            [self._taken_at(place) for place in range(self.envs.count)],
+            [self._taken_at(index) for index in range(self.envs.count)],
             list(self.recent),
             dict(self.evaluations),
             self._sums.copy(),
@@ -296,33 +297,32 @@ class Loop:
         """Begin the episodes that were under way, and step through them once more, so that all end together."""
         lengths = [len(actions) for actions in snapshot.actions]
         longest, same = max(lengths), True
-        for place in range(self.envs.count):
-            self._begin_episode(place, snapshot.episodes[place])
+        for index in range(self.envs.count):
+            self._begin_episode(index, snapshot.episodes[index])
         for to_go in range(longest, 0, -1):
-            for place in range(self.envs.count):
-                if lengths[place] == to_go != longest:  # until now it only passed the time
-                    self._begin_episode(place, snapshot.episodes[place])
+            for index in range(self.envs.count):
+                if lengths[index] == to_go != longest:  # until now it only passed the time
+                    self._begin_episode(index, snapshot.episodes[index])
             begun = [length >= to_go for length in lengths]
-            idle = np.zeros(self.envs.sizes.action, np.float32)
+            idle = np.zeros(self.envs.sizes.action_width, np.float32)
             actions = [taken[-to_go] if here else idle for taken, here in zip(snapshot.actions, begun, strict=True)]
-            for place, outcome in enumerate(self.envs.step(np.array(actions))):
-                if begun[place]:
-                    self.obs[place] = outcome.obs
-                    self._totals[place] += outcome.reward
-                    self._taken[place] += actions[place].tobytes()
-                    same &= not outcome.over and self._remembers(place, to_go, outcome)
-                if outcome.over:
-                    self._begin_episode(place, snapshot.episodes[place])
-        for place, length in enumerate(lengths):
+            for index, result in enumerate(self.envs.step(np.array(actions))):
+                if begun[index]:
+                    self.obs[index] = result.obs
+                    self._totals[index] += result.reward
+                    self._taken[index] += actions[index].tobytes()
+                    same &= not result.over and self._remembers(index, to_go, result)
+                if result.over:
+                    self._begin_episode(index, snapshot.episodes[index])
+        for index, length in enumerate(lengths):
             if length == 0 != longest:
-                self._begin_episode(place, snapshot.episodes[place])
+                self._begin_episode(index, snapshot.episodes[index])
         return same
 
-    def _remembers(self, place: int, to_go: int, outcome: Outcome) -> bool:
+    def _remembers(self, index: int, to_go: int, result: StepResult) -> bool:
         """Whether the replay memory holds just this, as far as it goes back: an episode may be longer than the ring."""
-        number = self.replay.count - to_go * self.envs.count + place
+        number = self.replay.count - to_go * self.envs.count + index
         if number < self.replay.oldest:
             return True
-        s, a = self.envs.sizes
-        row = self.replay.read(number, number + 1)[0, s + a :]  # reward, alive and s'
-        return bool(row[0] == np.float32(outcome.reward)) and np.array_equal(row[2:], outcome.obs)
+        before = self.replay.transition(number)
+        return bool(before.reward[0] == np.float32(result.reward)) and np.array_equal(before.next_obs[0], result.obs)

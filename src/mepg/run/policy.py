@@ -9,10 +9,11 @@ import numpy as np
 
 from mepg.core.arithmetic import ours
 from mepg.core.types import Trainable
+from mepg.envs.env import Env
+from mepg.envs.spaces import Row
 from mepg.errors import UsageError
 from mepg.run.checkpoint import Checkpoints, flatten, unflatten
 from mepg.run.config import Config
-from mepg.run.envs import Env, Vector
 from mepg.run.files import Damaged, read_sealed_arrays, write_sealed_arrays
 from mepg.run.folder import Folder
 from mepg.run.identity import Identity
@@ -34,9 +35,9 @@ class Policy(NamedTuple):
             return whose
         return f"{whose}; the run is unfinished, this is its policy at step {self.step:,}"
 
-    def act(self, obs: Vector) -> Vector:
+    def act(self, obs: Row) -> Row:
         """The action in [-1, 1] without exploration."""
-        action: Vector = np.asarray(self.exploit(self.state, obs[None]))[0]
+        action: Row = np.asarray(self.exploit(self.state, obs[None]))[0]
         return action
 
 

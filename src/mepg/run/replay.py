@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
-from mepg.core.types import Array, Batch, Sizes
+from mepg.core.types import Batch, Sizes
 
 Numbers = npt.NDArray[np.uint32]  # [n]
-Rows = npt.NDArray[np.float32]  # [n, S + A + 1 + 1 + S]
+Rows = npt.NDArray[np.float32]  # [n, width]
+
+
+def layout(sizes: Sizes) -> tuple[slice | int, ...]:
+    """Where s, a, r, alive and s' are in a row."""
+    s, a = sizes.obs, sizes.obs + sizes.action_width  # where either ends
+    return slice(s), slice(s, a), a, a + 1, slice(a + 2, None)
+
+
+def row_width(sizes: Sizes) -> int:
+    """The numbers in one transition."""
+    return 2 * sizes.obs + sizes.action_width + 2
+
+
+def pack(row: Rows, parts: tuple[slice | int, ...], *transition: Any) -> None:
+    """Write a transition into a row, whose `layout` is known."""
+    obs, action, reward, alive, next_obs = parts
+    row[obs], row[action], row[reward], row[alive], row[next_obs] = transition
+
+
+def unpack(rows: Any, numbers: Any, sizes: Sizes) -> Batch:
+    """The transitions in a block of rows, NumPy's or JAX's; inside a compiled function this costs nothing."""
+    obs, action, reward, alive, next_obs = (rows[:, where] for where in layout(sizes))
+    return Batch(obs, action, reward, alive, next_obs, numbers)
 
 
 class Replay:
@@ -23,6 +48,7 @@ class Replay:
         self.sizes = sizes
         self.count = 0
         self.width = row_width(sizes)
+        self._layout = layout(sizes)
         self._rows: Rows = np.zeros((capacity, self.width), np.float32)
 
     def __len__(self) -> int:
@@ -34,26 +60,24 @@ class Replay:
         return self.count - len(self)
 
     def add(self, obs: Rows, action: Rows, reward: float, alive: bool, next_obs: Rows) -> None:
-        row = self._rows[self.count % self.capacity]
-        s, a = self.sizes
-        row[:s] = obs
-        row[s : s + a] = action
-        row[s + a] = reward
-        row[s + a + 1] = alive
-        row[s + a + 2 :] = next_obs
+        pack(self._rows[self.count % self.capacity], self._layout, obs, action, reward, alive, next_obs)
         self.count += 1
 
     def sample(self, fractions: npt.NDArray[np.float64]) -> tuple[Rows, Numbers]:
         """The rows at these fractions of the memory, which lie in [0, 1), and their numbers."""
-        places = (fractions * len(self)).astype(np.int64)
+        slots = (fractions * len(self)).astype(np.int64)
         newest = self.count - 1
-        numbers = newest - (newest - places) % self.capacity
-        return self._rows.take(places, axis=0), numbers.astype(np.uint32)
+        numbers = newest - (newest - slots) % self.capacity
+        return self._rows.take(slots, axis=0), numbers.astype(np.uint32)
 
     def read(self, start: int, stop: int) -> Rows:
         """A copy of rows number `start` to `stop`, which must still be there."""
         assert self.oldest <= start <= stop <= self.count
         return self._rows.take(np.arange(start, stop) % self.capacity, axis=0)
+
+    def transition(self, number: int) -> Batch:
+        """Only that of this number."""
+        return unpack(self.read(number, number + 1), np.array([number]), self.sizes)
 
     def restore(self, start: int, rows: Rows) -> None:
         """Put back rows number `start` and on, as `read` gave them; later ones overwrite earlier ones."""
@@ -65,21 +89,3 @@ class Replay:
     def restore_from(self, other: Replay) -> None:
         """Put in the rows of another."""
         self.restore(other.oldest, other.read(other.oldest, other.count))
-
-
-def row_width(sizes: Sizes) -> int:
-    """The numbers in one transition: s, a, r, alive, s'."""
-    return 2 * sizes.obs + sizes.action + 2
-
-
-def unpack(rows: Array, numbers: Array, sizes: Sizes) -> Batch:
-    """The transitions in a block of rows; inside a compiled function this costs nothing."""
-    s, a = sizes
-    return Batch(
-        obs=rows[:, :s],
-        action=rows[:, s : s + a],
-        reward=rows[:, s + a],
-        alive=rows[:, s + a + 1],
-        next_obs=rows[:, s + a + 2 :],
-        number=numbers,
-    )

@@ -12,18 +12,18 @@ from typing import Any, Self
 import jax
 import numpy as np
 
+from mepg.envs.spaces import Spaces
+from mepg.envs.watchdog import Watchdog
 from mepg.errors import RunFailure, UsageError
 from mepg.run.assembly import open_loop
 from mepg.run.checkpoint import Checkpoints, Saved, Spent
 from mepg.run.config import Config, Sitting
-from mepg.run.envs import Spaces
 from mepg.run.files import Damaged, Seal, read_until, seal
 from mepg.run.folder import Folder, versions
 from mepg.run.identity import Identity
 from mepg.run.logs import check, open_logs
 from mepg.run.loop import Evaluations, Record
 from mepg.run.policy import save_policy
-from mepg.run.watchdog import Watchdog
 
 
 class Session:

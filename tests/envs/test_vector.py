@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
+from mepg.envs.env import Env
+from mepg.envs.vector import make_envs
 from mepg.errors import UsageError
 from mepg.run.checkpoint import Checkpoints, Saved, Spent
 from mepg.run.config import Config
-from mepg.run.envs import Env
 from mepg.run.loop import Loop
 from mepg.run.replay import Replay
-from mepg.run.vector import gather
 from tests.conftest import leaves_equal
 from tests.run.stubs import make_loop
 
@@ -79,7 +79,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_transition_crosses_the_end_of_an_episode(kind):
-    envs = gather(KINDS[kind]())
+    envs = make_envs(KINDS[kind]())
     loop = make_loop(steps=90, warmup=6, envs=envs, eval_every=900)
     episodes = [episode for record in loop for episode in record.episodes]
     envs.close()
@@ -100,7 +100,7 @@ def test_no_transition_crosses_the_end_of_an_episode(kind):
 
 
 def test_as_many_updates_for_each_transition_however_many_environments():
-    loop = make_loop(steps=60, warmup=30, updates_per_step=2, envs=gather(KINDS["disabled"]()), eval_every=900)
+    loop = make_loop(steps=60, warmup=30, updates_per_step=2, envs=make_envs(KINDS["disabled"]()), eval_every=900)
     list(loop)
     assert float(loop.state["updates"]) == loop.updates == (60 - 30) * 2
     assert loop.replay.count == 60
@@ -108,7 +108,7 @@ def test_as_many_updates_for_each_transition_however_many_environments():
 
 def test_every_episode_has_a_seed_of_its_own():
     vector = KINDS["next step"]()
-    list(make_loop(steps=90, envs=gather(vector), eval_every=900))
+    list(make_loop(steps=90, envs=make_envs(vector), eval_every=900))
     seeds = [seed for env in vector.envs for seed in env.seeds[1:]]  # after the one that is burned
     assert len(seeds) >= 3 * 4
     assert None not in seeds
@@ -116,7 +116,7 @@ def test_every_episode_has_a_seed_of_its_own():
 
 
 def test_info_of_each_environment():
-    envs = gather(KINDS["disabled"]())
+    envs = make_envs(KINDS["disabled"]())
     for place in range(3):
         envs.begin(place, place)
     outcomes = envs.step(np.zeros((3, 1), np.float32))
@@ -129,7 +129,7 @@ def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     settings = ["batch_size=8", "warmup=60", "replay_size=90"] + ([] if name == "ace" else ["hidden=8,8"])
     env = "InvertedPendulumBulletEnv-v0"
     config = Config.make(name, settings, env=env, steps=150, eval_every=75, eval_episodes=1, envs=3)
-    envs, eval_env = gather(env, 3), Env(env)
+    envs, eval_env = make_envs(env, 3), Env(env)
     loop = Loop(config, config.build(envs.sizes), envs, eval_env, Replay(90, envs.sizes))
     checkpoints = Checkpoints(tmp_path, config.fingerprint)
     for record in loop:
@@ -152,17 +152,17 @@ def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
 
 def test_what_cannot_be_stepped_is_refused():
     with pytest.raises(UsageError, match="a list is no environment: give an id"):
-        gather([1, 2])
+        make_envs([1, 2])
     with pytest.raises(UsageError, match="n_envs=2 makes copies"):
-        gather(gymnasium.make("Pendulum-v1"), 2)
+        make_envs(gymnasium.make("Pendulum-v1"), 2)
     with pytest.raises(UsageError, match=r"envs must be in \[1, 1000\]"):
-        gather("Pendulum-v1", 2000)
+        make_envs("Pendulum-v1", 2000)
 
     class Foreign(gymnasium.vector.VectorEnv):
         metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
 
     with pytest.raises(UsageError, match=r"make it with autoreset_mode=AutoresetMode\.SAME_STEP"):
-        gather(Foreign())
+        make_envs(Foreign())
 
 
 def test_explorers_differ():
@@ -170,7 +170,7 @@ def test_explorers_differ():
     config = Config.make(
         "me-sac", ["hidden=8,8", "batch_size=8", "warmup=0"], env="Pendulum-v1", envs=4, steps=40, eval_every=40
     )
-    envs = gather("Pendulum-v1", 4)
+    envs = make_envs("Pendulum-v1", 4)
     loop = Loop(config, config.build(envs.sizes), envs, None, Replay(100, envs.sizes))
     same = np.zeros((4, 3), np.float32)
     actions = loop.program.explore(loop.leaves, loop.memory, same, 1).actions

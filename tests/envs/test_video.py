@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from mepg.cli import main
+from mepg.envs.video import Film
 from mepg.errors import UsageError
-from mepg.run.video import Film
 
 TINY = ["--set", "hidden=8,8", "--set", "batch_size=8", "--set", "warmup=20", "--eval-episodes", "1", "--steps", "30"]
 
@@ -60,7 +60,7 @@ def test_a_film_of_the_first_episode(run, kind, tmp_path):
 FILM_MUJOCO = """
 import numpy as np
 from mepg.errors import UsageError
-from mepg.run.envs import Env
+from mepg.envs.env import Env
 
 try:
     env = Env("Hopper-v5", "rgb_array")

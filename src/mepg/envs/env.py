@@ -1,0 +1,114 @@
+"""One Gymnasium environment, as a run sees it: rows of float32 in, rows of float32 out."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from mepg.envs import simulators
+from mepg.envs.spaces import Row, Spaces, StepResult, as_real, kind_of
+from mepg.envs.watchdog import Overdue, Watchdog
+from mepg.errors import RunFailure, UsageError, at, one_line
+from mepg.words import many
+
+
+class Env:
+    """One environment, by its id or ready-made. `reset(seed)` starts the same episode whatever came before it."""
+
+    def __init__(
+        self,
+        env: str | gymnasium.Env[Any, Any],
+        render_mode: str | None = None,
+        *,
+        time_limit: bool = True,
+        watchdog: Watchdog | None = None,
+    ) -> None:
+        env = simulators.full_id(env) if isinstance(env, str) else env
+        self.id = env if isinstance(env, str) else name_of(env)
+        self._watchdog, self._closed = watchdog, False
+        with simulators.quiet(self.id):
+            self.original = simulators.make(env, render_mode, time_limit=time_limit) if isinstance(env, str) else env
+            try:
+                spaces = self.original.observation_space, self.original.action_space
+            except (Exception, SystemExit) as error:
+                what = f"{self.id} does not say what its observations and actions are"
+                raise UsageError(f"{what}: {one_line(error)}") from None
+            self.spaces = Spaces(self.id, *spaces)
+            self.sizes = self.spaces.sizes
+            with at("first reset"):
+                # PyBullet's first reset differs from all later ones: burn it. And a space that lies is found out.
+                self.reset(0)
+
+    def reset(self, seed: int | None) -> Row:
+        obs, _ = self._call("reset", 2, seed=seed)
+        return self.spaces.obs(obs)
+
+    def step(self, action: Row) -> StepResult:
+        return self.take(self.spaces.scale(action))
+
+    def take(self, action: Any) -> StepResult:
+        """An action as the environment's own space has it, which becomes the environment's."""
+        return self.spaces.result(*self._call("step", 5, action))
+
+    def _call(self, what: str, length: int, *args: Any, **kwargs: Any) -> Any:
+        if self._watchdog is None:
+            return call(self.id, self.original, what, length, *args, **kwargs)
+        try:
+            with self._watchdog:
+                return call(self.id, self.original, what, length, *args, **kwargs)
+        except Overdue:
+            raise RunFailure(
+                f"{self.id}'s {what} did not come back within {self._watchdog.seconds:g} s, which is its --step-timeout"
+            ) from None
+
+    @property
+    def time_limit(self) -> int | None:
+        """The steps after which its registration says that an episode is cut, whether that is done here or not."""
+        return None if self.original.spec is None else simulators.time_limit_of(self.original.spec.id)
+
+    @property
+    def fps(self) -> float:
+        """Steps in a second of its own time, as far as it says."""
+        said = as_real(self.original.metadata.get("render_fps"))
+        return float(said) if said is not None and said.shape == () and 0 < said <= 1000 else 30.0
+
+    def picture(self) -> npt.NDArray[np.uint8]:
+        """What it looks like now, [height, width, 3]; made with `render_mode="rgb_array"`."""
+        simulators.prepare_picture(self.id)
+        try:
+            return np.asarray(self.original.render(), np.uint8)
+        except Exception as error:  # the simulator's, or the graphics library's
+            raise simulators.cannot_be_drawn(self.id, error) from None
+
+    def close(self) -> None:
+        """Once: not every environment bears it twice."""
+        if self._closed:
+            return
+        self._closed = True
+        # Its work is done: what goes wrong now must not hide what went wrong before.
+        with contextlib.suppress(Exception, SystemExit, Overdue), self._watchdog or contextlib.nullcontext():
+            self.original.close()
+
+
+def name_of(env: Any) -> str:
+    """An environment's id, or what its class is called."""
+    known = getattr(getattr(env, "spec", None), "id", None)
+    return str(known) if known else type(getattr(env, "unwrapped", env)).__name__
+
+
+def call(env_id: str, env: Any, what: str, length: int, *args: Any, **kwargs: Any) -> Any:
+    """An environment's `reset` or `step`, which return so many values; what goes wrong in there is one line here."""
+    try:
+        result = getattr(env, what)(*args, **kwargs)
+    except (KeyboardInterrupt, Overdue):
+        raise
+    except BaseException as error:  # sys.exit() among them: a run that ends without a word would look finished
+        raise RunFailure(f"{env_id}'s {what} raised {one_line(error)}") from error
+    if not isinstance(result, tuple) or len(result) != length:
+        returned = many(len(result), "value") if isinstance(result, tuple) else kind_of(result)
+        raise RunFailure(f"{env_id}'s {what} returned {returned}, not {length} values")
+    return result

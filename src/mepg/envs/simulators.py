@@ -1,0 +1,149 @@
+"""How environments come to be: ids, the packages that register them, and the quirks of PyBullet and MuJoCo."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+from gymnasium.envs import registration
+
+from mepg.errors import RunFailure, UsageError, one_line, unknown
+
+
+def make(env_id: str, render_mode: str | None = None, *, time_limit: bool = True) -> gymnasium.Env[Any, Any]:
+    """A Gymnasium environment by its id, or by module:id; a UsageError says what is missing."""
+    if render_mode == "rgb_array" and not has_screen():
+        os.environ.setdefault("MUJOCO_GL", "egl")  # drawn by the processor, if there is nothing better
+    # Not every environment knows the word.
+    drawn: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+    with _one_line_errors(env_id, drawn=bool(drawn)):
+        _register(env_id)
+        return gymnasium.make(env_id, max_episode_steps=None if time_limit else -1, disable_env_checker=True, **drawn)
+
+
+def full_id(env_id: str) -> str:
+    """With its version; the newest if none is said, which next year may be another."""
+    parts = registration.ENV_ID_RE.fullmatch(env_id.rpartition(":")[2])
+    if parts is None or parts["version"]:  # what is no id is said when it is made
+        return env_id
+    with _one_line_errors(env_id):
+        _register(env_id)
+        newest = registration.find_highest_version(parts["namespace"], parts["name"])
+        return env_id if newest is None else f"{env_id}-v{newest}"
+
+
+def time_limit_of(env_id: str) -> int | None:
+    """The steps after which an id's registration says that an episode is cut."""
+    with _one_line_errors(env_id):
+        _register(env_id)
+        return gymnasium.spec(env_id.rpartition(":")[2]).max_episode_steps
+
+
+def _register(env_id: str) -> None:
+    """Import what registers it."""
+    module, _, name = env_id.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    if name not in gymnasium.registry:
+        with contextlib.suppress(ImportError):
+            import pybullet_envs_gymnasium  # noqa: F401  (registers its tasks)
+    if name.partition("-")[0].endswith("BulletEnv") and "HopperBulletEnv-v0" not in gymnasium.registry:
+        raise UsageError(_without_pybullet(name))
+
+
+@contextlib.contextmanager
+def _one_line_errors(env_id: str, *, drawn: bool = False) -> Iterator[None]:
+    """What goes wrong in Gymnasium, in an environment, or in the module that registers it."""
+    module, _, name = env_id.rpartition(":")
+    try:
+        yield
+    except UsageError:
+        raise
+    except gymnasium.error.UnregisteredEnv:
+        raise unknown(
+            "environment", env_id, gymnasium.registry, hint=" (mepg list names some; module:id imports a module first)"
+        ) from None
+    except ModuleNotFoundError as error:
+        missing = error.name or getattr(error.__cause__, "name", None) or env_id.partition(":")[0]
+        package = missing.partition(".")[0]
+        if package == module.partition(".")[0]:
+            raise UsageError(
+                f"{env_id} names the module {package!r}, which is neither in this folder nor installed: "
+                "go to where it is, or name that folder in PYTHONPATH"
+            ) from None
+        raise UsageError(f"{env_id} needs {package!r}, which is not installed: pip install {package}") from None
+    except gymnasium.error.Error as error:
+        if isinstance(error, gymnasium.error.DependencyNotInstalled) and _is_mujoco(name):
+            raise UsageError(f"{env_id} needs MuJoCo, which is not installed: pip install 'mepg[mujoco]'") from None
+        raise UsageError(f"environment {env_id!r} cannot be made: {' '.join(str(error).split())}") from None
+    except (Exception, SystemExit) as error:  # the code of the environment, or of the module that registers it
+        if drawn and _is_mujoco(name):  # it looks for a graphics library as soon as it is imported
+            raise cannot_be_drawn(env_id, error) from None
+        raise UsageError(f"environment {env_id!r} cannot be made: {one_line(error)}") from None
+
+
+def has_screen() -> bool:
+    """Whether a window can be opened here."""
+    return os.name == "nt" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+
+
+def cannot_be_drawn(env_id: str, error: BaseException) -> UsageError | RunFailure:
+    """What to say of a picture that was not drawn."""
+    if not _is_mujoco(env_id):
+        return RunFailure(f"{env_id} cannot be drawn: {one_line(error)}")
+    return UsageError(
+        f"{env_id} cannot be drawn without a screen here ({one_line(error)}): "
+        "on Debian, apt-get install libegl1 libgl1-mesa-dri"
+    )
+
+
+def _is_mujoco(env_id: str) -> bool:
+    known = gymnasium.registry.get(env_id.rpartition(":")[2])
+    return known is not None and str(known.entry_point).startswith("gymnasium.envs.mujoco")
+
+
+def prepare_picture(env_id: str) -> None:
+    """PyBullet's camera asks the first client of the process, whichever it is asked for: so there has to be one."""
+    pybullet = sys.modules.get("pybullet") if "BulletEnv" in env_id else None
+    if pybullet is not None and not pybullet.isConnected(0):
+        pybullet.connect(pybullet.DIRECT)
+
+
+def _without_pybullet(name: str) -> str:
+    if sys.version_info < (3, 12):
+        return f"{name} needs PyBullet, which is not installed: pip install 'mepg[bullet]'"
+    return (
+        f"{name} needs PyBullet, which is made for Python 3.11 at most, and this is {sys.version_info[0]}."
+        f"{sys.version_info[1]}: use Python 3.11, or a MuJoCo task such as Hopper-v5 (pip install 'mepg[mujoco]')"
+    )
+
+
+@contextlib.contextmanager
+def quiet(env_id: str) -> Iterator[None]:
+    """Keep what PyBullet prints when it starts out of the terminal and of --json's output."""
+    try:
+        saved = [os.dup(1), os.dup(2)] if "BulletEnv" in env_id else []
+    except OSError:  # closed, and so quiet already
+        saved = []
+    if not saved:
+        yield
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        ctypes.CDLL(None).fflush(None)  # or it would come out later, from the C library's own buffer
+        os.dup2(saved[0], 1)
+        os.dup2(saved[1], 2)
+        for descriptor in (*saved, nowhere):
+            os.close(descriptor)
