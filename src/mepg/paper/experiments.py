@@ -163,10 +163,9 @@ def select(
     steps: int | None = None,
 ) -> Selection:
     """The experiment called `name`, narrowed down; a UsageError says what does not exist."""
-    if name not in EXPERIMENTS:
-        raise unknown("experiment", name, EXPERIMENTS)
-    if plan not in PLANS:
-        raise unknown("plan", plan, PLANS)
+    for what, given, known in (("experiment", name, EXPERIMENTS), ("plan", plan, PLANS)):
+        if given not in known:
+            raise unknown(what, given, known)
     experiment, chosen = EXPERIMENTS[name], PLANS[plan]
     if only is not None:
         wanted = {name.lower() for name in only}

@@ -131,7 +131,10 @@ def write_page(page: Page, out: Path) -> Report:
         versions=_versions(page.runs),
         inspected=inspected,
         figures=figures,
-        data=[_embedded(block.curves) for block in figures],
+        data=[
+            [{"env": short_name(env), "curves": [curve._asdict() for curve in panel]} for env, panel in panels.items()]
+            for panels in (block.curves.panels for block in figures)
+        ],
     )
     _write(out, folder, html.encode("utf-8", "replace"), files)
     return Report(out, [folder / name for name in files], len(page.runs), page.problems)
@@ -183,12 +186,6 @@ def _versions(runs: Sequence[Run]) -> dict[str, str]:
         seen[name][version] += 1
     several = {name: [f"{version} ({many(n, 'run')})" for version, n in found.items()] for name, found in seen.items()}
     return {name: ", ".join(several[name] if len(found) > 1 else found) for name, found in seen.items()}
-
-
-def _embedded(curves: Curves) -> list[Any]:
-    """What the script draws."""
-    panels = curves.panels.items()
-    return [{"env": short_name(env), "curves": [curve._asdict() for curve in panel]} for env, panel in panels]
 
 
 def _render(**content: Any) -> str:

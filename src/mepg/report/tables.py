@@ -99,14 +99,14 @@ def own_tables(runs: Sequence[Run]) -> list[Table]:
         return []
     envs = tuple(sorted({run.config.env for run in runs}))
     rows, shared = group_variants(runs)
-    by_env = {
-        label: {env: [run for run in members if run.config.env == env] for env in envs}
-        for label, members in rows.items()
-    }
+
+    def line(label: str, unit: Unit) -> Line:
+        by_env = {env: [run for run in rows[label] if run.config.env == env] for env in envs}
+        return make_line(label, rows[label][0].config.algorithm, unit, by_env)
 
     def table(name: str, title: str, unit: Unit) -> Table:
-        lines = (make_line(label, members[0].config.algorithm, unit, by_env[label]) for label, members in rows.items())
-        return Table(name, title, unit, envs, tuple(lines), notes=(f"All with {shared}.",) if shared else ())
+        notes = (f"All with {shared}.",) if shared else ()
+        return Table(name, title, unit, envs, tuple(line(label, unit) for label in rows), notes=notes)
 
     return [table("own-returns", "Returns", "return"), table("own-runtime", "Run time", "minutes")]
 
