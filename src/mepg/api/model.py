@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import gymnasium
 import numpy as np
 import numpy.typing as npt
+from rich.progress import MofNCompleteColumn, Progress
 
 from mepg import algos
 from mepg.api.arguments import instead_of, run_settings, spec_from, takes_run_settings, whole
@@ -22,7 +23,6 @@ from mepg.api.callbacks import Callbacks
 from mepg.api.files import FORMAT, Location, name_of, read_model, read_rows, to_archive, write, write_rows
 from mepg.api.logger import Logger
 from mepg.api.parameters import flat, nested, replaced
-from mepg.api.progress import bar
 from mepg.api.vecenv import VecEnv, infos_of, known_to_stable_baselines
 from mepg.core.posterior import SAMPLES
 from mepg.core.settings import from_json, to_json
@@ -249,13 +249,15 @@ class Model:
         variables: dict[str, Any] = {"self": self, "total_timesteps": end, "env": self.env, "callback": callback}
         callbacks.begin(self, variables)
         episodes, self._tick = 0, (loop.step, time.monotonic())
-        with bar(steps, shown=progress_bar) as advance, interrupt_between_steps() as check_interrupt:
+        columns = *Progress.get_default_columns(), MofNCompleteColumn()
+        with Progress(*columns, disable=not progress_bar) as bar, interrupt_between_steps() as check_interrupt:
+            task = bar.add_task("learning", total=steps)
             while self.num_timesteps < end:
                 check_interrupt()
                 callbacks.before_step()
                 actions = loop.actions
                 record = loop.advance()
-                advance(loop.envs.count)
+                bar.advance(task, loop.envs.count)
                 episodes += len(record.episodes)
                 if log_interval is not None and record.episodes and episodes % log_interval < len(record.episodes):
                     self.dump_logs()
