@@ -22,7 +22,10 @@ def returns_until(goal, config, folder):
     return returns
 
 
-@pytest.mark.parametrize("algorithm", MAIN)
+@pytest.mark.parametrize(
+    "algorithm",
+    [name if name.startswith("me-") else pytest.param(name, marks=pytest.mark.slow) for name in MAIN],
+)
 def test_pendulum(algorithm, tmp_path):
     """Better than -200 within 10,000 steps."""
     config = Config.make(algorithm, ["warmup=1000"], env="Pendulum-v1", steps=10_000, eval_every=2_500)
@@ -35,9 +38,9 @@ def test_pendulum(algorithm, tmp_path):
     ("algorithm", "settings"),
     [
         ("me-ddpg-x", []),
-        ("me-sac-x", []),
-        ("me-sac", ["search.how=ucb"]),
-        ("me-ddpg", ["search.how=thompson"]),
+        pytest.param("me-sac-x", [], marks=pytest.mark.slow),
+        pytest.param("me-sac", ["search.how=ucb"], marks=pytest.mark.slow),
+        pytest.param("me-ddpg", ["search.how=thompson"], marks=pytest.mark.slow),
         pytest.param("me-sac", ["search.how=thompson"], marks=pytest.mark.slow),
         pytest.param("me-ddpg", ["search.how=ucb"], marks=pytest.mark.slow),
         pytest.param("me-sac-x", ["search.how=ucb"], marks=pytest.mark.slow),

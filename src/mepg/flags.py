@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ def count(text: str) -> int:
         if number != int(number):
             raise ValueError
     except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+        raise ArgumentTypeError(f"{text!r} is not a whole number") from None
     return int(number)
 
 
@@ -36,14 +36,14 @@ def names(text: str) -> tuple[str, ...]:
 def path(text: str) -> Path:
     """Of something that is to be written."""
     if not text.strip():
-        raise argparse.ArgumentTypeError("a name is needed")
+        raise ArgumentTypeError("a name is needed")
     return Path(text)
 
 
 READ: dict[type, Callable[[str], Any]] = {int: count, float: float, str: str, tuple: names}
 
 
-def add_settings(parser: argparse.ArgumentParser, kind: type, leave_out: Collection[str] = (), **defaults: Any) -> None:
+def add_settings(parser: ArgumentParser, kind: type, leave_out: Collection[str] = (), **defaults: Any) -> None:
     """A flag for each setting that a dataclass declares, with other defaults where they are given."""
     for name, of in settings_of(kind).items():
         if name in leave_out:
@@ -57,13 +57,13 @@ def add_settings(parser: argparse.ArgumentParser, kind: type, leave_out: Collect
         parser.add_argument(of.flag, type=READ[of.kind], default=default, metavar=of.metavar, help=words)
 
 
-def said(arguments: argparse.Namespace, kind: type) -> dict[str, Any]:
+def said(arguments: Namespace, kind: type) -> dict[str, Any]:
     """The settings of this kind, as they were said."""
     return {name: getattr(arguments, name) for name in settings_of(kind) if hasattr(arguments, name)}
 
 
 def read_settings(
-    path: Path, parser: argparse.ArgumentParser, said_env: str | None, said_algorithm: str | None
+    path: Path, parser: ArgumentParser, said_env: str | None, said_algorithm: str | None
 ) -> dict[str, Any]:
     """A JSON file with the names of a parser's own flags, as its defaults; `about` is for people."""
     from mepg.algos import find
@@ -89,7 +89,8 @@ def read_settings(
     if said_algorithm is None and ":" in str(data.get("algorithm", "")):
         find(str(data["algorithm"]))  # has to be imported already: the file may come from anyone
     # As text, which the parser then reads: whatever the command line refuses, a file cannot bring in either.
-    return {name: data[name] if name in kinds else str(data[name]) for name in data.keys() & known}
+    texts = {name: ",".join(map(str, value)) if isinstance(value, list) else str(value) for name, value in data.items()}
+    return {name: data[name] if name in kinds else texts[name] for name in data.keys() & known}
 
 
 def require(name: str, number: int, least: int = 1) -> None:
@@ -98,51 +99,51 @@ def require(name: str, number: int, least: int = 1) -> None:
         raise UsageError(f"{name} must be at least {least}, not {number}")
 
 
-def add_count(parser: argparse.ArgumentParser, flag: str, default: int | None, words: str, metavar: str = "N") -> None:
+def add_count(parser: ArgumentParser, flag: str, default: int | None, words: str, metavar: str = "N") -> None:
     shown = words if default is None else f"{words} ({default})"
     parser.add_argument(flag, type=count, default=default, metavar=metavar, help=shown)
 
 
 def add_path(
-    parser: argparse.ArgumentParser, flag: str, metavar: str, words: str, default: str | None = None, **more: Any
+    parser: ArgumentParser, flag: str, metavar: str, words: str, default: str | None = None, **more: Any
 ) -> None:
     shown = words if default is None else f"{words} ({default})"
     parser.add_argument(flag, type=path, default=default and Path(default), metavar=metavar, help=shown, **more)
 
 
-def add_set(parser: argparse.ArgumentParser) -> None:
+def add_set(parser: ArgumentParser) -> None:
     words = "change a field of the spec, as in dropout.p=0.3, hidden=400,300 or smoothing=none; can be repeated"
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help=words)
 
 
-def add_runs(parser: argparse.ArgumentParser, nargs: str, words: str = "folders of runs, at any depth") -> None:
+def add_runs(parser: ArgumentParser, nargs: str, words: str = "folders of runs, at any depth") -> None:
     parser.add_argument("runs", metavar="RUNS", nargs=nargs, type=Path, help=words)
     add_algorithm(parser)
 
 
-def add_algorithm(parser: argparse.ArgumentParser) -> None:
+def add_algorithm(parser: ArgumentParser) -> None:
     words = "an algorithm of the runs, if it is module:name and you trust it"
     parser.add_argument("--algorithm", metavar="ALGO", help=words)
 
 
-def add_env(parser: argparse.ArgumentParser) -> None:
+def add_env(parser: ArgumentParser) -> None:
     parser.add_argument("--env", metavar="ID", help="the run's environment, if its id is module:id and you trust it")
     add_algorithm(parser)
 
 
-def add_episodes(parser: argparse.ArgumentParser) -> None:
+def add_episodes(parser: ArgumentParser) -> None:
     add_count(parser, "--episodes", 10, "how many episodes of a run")
     add_count(parser, "--seed", 0, "which episodes", "S")
     add_env(parser)
 
 
-def add_engine(parser: argparse.ArgumentParser) -> None:
+def add_engine(parser: ArgumentParser) -> None:
     parser.add_argument("--engine", choices=("local", "ray"), default="local", help="these cores, or a Ray cluster")
     parser.add_argument("--address", metavar="ADDRESS", help="of the Ray cluster (one is started if none is given)")
     add_count(parser, "--workers", None, "runs at once on these cores (one for each)")
 
 
-def engine_of(arguments: argparse.Namespace) -> Engine:
+def engine_of(arguments: Namespace) -> Engine:
     """The one that was chosen."""
     from mepg.engine.local import Local
     from mepg.engine.ray import Ray

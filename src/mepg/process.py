@@ -43,15 +43,13 @@ def exit_status(act: Callable[[], int]) -> int:
     """What it gives; what goes wrong in it is one line on standard error."""
     try:
         return act()
-    except UsageError as error:
-        said, status = str(error), EXIT_USAGE
-    except RunFailure as failure:
-        said, status = str(failure), EXIT_FAILURE
+    except (UsageError, RunFailure) as error:
+        said, status = str(error), EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILURE
     except KeyboardInterrupt:
         said, status = "interrupted", 128 + signal.SIGINT
     except OSError as error:  # a full disk, a folder that is taken away: the checkpoints before it are whole
-        said = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
-        status = EXIT_FAILURE
+        named = error.filename and error.strerror
+        said, status = f"{error.filename}: {error.strerror}" if named else str(error), EXIT_FAILURE
     except MemoryError as error:
         said, status = f"there is not enough memory: {error}", EXIT_FAILURE
     print(f"mepg: {plain(said)}", file=sys.stderr)

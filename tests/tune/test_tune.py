@@ -207,6 +207,20 @@ def test_a_journal_of_another_study_is_refused(tmp_path, at_once, changes, says)
     assert (tmp_path / "a" / "journal.log").read_bytes() == before
 
 
+def test_a_study_from_before_a_setting_goes_on(tmp_path, at_once):
+    """What its question does not say has its default; what we do not know is refused by name."""
+    pytest.importorskip("optuna")
+    tune(tmp_path / "a", Quick(rising_to), 1)
+    journal = tmp_path / "a" / "journal.log"
+    now = journal.read_text()
+    assert now.count('"envs":1,') == 1
+    journal.write_text(now.replace('"envs":1,', '"naps":3,'))
+    with pytest.raises(UsageError, match="naps: 3 there, None here"):
+        tune(tmp_path / "a", Quick(rising_to), 2)
+    journal.write_text(now.replace('"envs":1,', ""))
+    assert tune(tmp_path / "a", Quick(rising_to), 2)[0].counts()["complete"] == 2
+
+
 def test_a_journal_that_someone_else_wrote(tmp_path):
     optuna = pytest.importorskip("optuna")
     (tmp_path / "a").mkdir()

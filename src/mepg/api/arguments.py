@@ -16,7 +16,7 @@ import numpy as np
 
 from mepg.core.settings import apply_settings, describe
 from mepg.errors import UsageError, unknown
-from mepg.run.config import Config, settings_of
+from mepg.run.config import Config, Setting, settings_of
 
 P = ParamSpec("P")
 
@@ -46,28 +46,24 @@ def takes_run_settings(init: Callable[P, None]) -> Callable[P, None]:
     """Show the settings of a run in a constructor's signature, which takes them as `**others`."""
     signature = inspect.signature(init)
     *named, others = signature.parameters.values()
-    added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=about.default, annotation=about.kind)
-        for name, about in settings_of(Config).items()
-        if name not in _NOT_OF_A_MODEL
-    ]
+    by_name = inspect.Parameter.KEYWORD_ONLY
+    added = [inspect.Parameter(s.name, by_name, default=s.default, annotation=s.kind) for s in _of_a_model()]
     init.__signature__ = signature.replace(parameters=[*named, *added, others])  # type: ignore[attr-defined]
     return init
 
 
 def run_settings(others: dict[str, Any]) -> dict[str, Any]:
-    """Those among the arguments, which they are taken from; the defaults of those that are not."""
-    found = {}
-    for name, about in settings_of(Config).items():
-        if name not in _NOT_OF_A_MODEL:
-            value = others.pop(name, about.default)
-            found[name] = int(value) if about.kind is int and isinstance(value, np.integer) else value
-            about.check(found[name])
+    """Take them out of the arguments; those that are not there have their defaults."""
+    found = {setting.name: others.pop(setting.name, setting.default) for setting in _of_a_model()}
+    for setting in _of_a_model():
+        setting.check(found[setting.name])
     return found
 
 
-# A model has its own words for these: `learn` says how many steps, `n_envs` how many environments; any seed is None.
-_NOT_OF_A_MODEL = ("seed", "steps", "eval_every", "eval_episodes", "envs")
+def _of_a_model() -> list[Setting]:
+    """A model has its own words for the others: `learn` says how many steps, and seed=None is another one each time."""
+    others = ("seed", "steps", "eval_every", "eval_episodes", "envs")
+    return [setting for name, setting in settings_of(Config).items() if name not in others]
 
 
 def whole(name: str, value: Any, *, least: int) -> int:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
+from rich.progress import MofNCompleteColumn, Progress
 
 from mepg import algos
 from mepg.api.acting import Loaded
@@ -17,7 +18,6 @@ from mepg.api.arguments import instead_of, run_settings, spec_from, takes_run_se
 from mepg.api.callbacks import Callbacks
 from mepg.api.files import Location, name_of, read_model
 from mepg.api.logger import Logger
-from mepg.api.progress import bar
 from mepg.api.storage import Storage
 from mepg.api.vecenv import infos_of
 from mepg.envs.vector import make_envs
@@ -203,13 +203,15 @@ class Model(Storage):
         variables: dict[str, Any] = {"self": self, "total_timesteps": end, "env": self.env, "callback": callback}
         callbacks.begin(self, variables)
         episodes, self._tick = 0, (loop.step, time.monotonic())
-        with bar(steps, shown=progress_bar) as advance, interrupt_between_steps() as check_interrupt:
+        columns = *Progress.get_default_columns(), MofNCompleteColumn()
+        with Progress(*columns, disable=not progress_bar) as bar, interrupt_between_steps() as check_interrupt:
+            task = bar.add_task("learning", total=steps)
             while self.num_timesteps < end:
                 check_interrupt()
                 callbacks.before_step()
                 actions = loop.actions
                 record = loop.advance()
-                advance(loop.envs.count)
+                bar.advance(task, loop.envs.count)
                 episodes += len(record.episodes)
                 if log_interval is not None and record.episodes and episodes % log_interval < len(record.episodes):
                     self.dump_logs()

@@ -13,10 +13,14 @@ threads.
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import pkgutil
 from types import ModuleType
 from typing import Any, NamedTuple
+
+Parser = argparse.ArgumentParser
+Arguments = argparse.Namespace
 
 
 class Answer(NamedTuple):

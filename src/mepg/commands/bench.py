@@ -1,20 +1,17 @@
 """measure speed: against the bare multiplications, and against other libraries"""
 
-from __future__ import annotations
-
-import argparse
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from mepg import flags
-from mepg.commands import Answer
+from mepg.commands import Answer, Arguments, Parser
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     parser.add_argument("algorithms", metavar="ALGO", nargs="*", help="only the updates of these; all there is if none")
     flags.add_count(parser, "--rounds", 20, "turns of each; more, less noise")
     parser.add_argument("--against", type=flags.names, default=(), metavar="LIB,...", help="other libraries: sb3, sbx")
@@ -22,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_path(parser, "--out", "DIR", "for the results", "bench")
 
 
-def answer(arguments: argparse.Namespace) -> Answer:
+def answer(arguments: Arguments) -> Answer:
     from rich.console import Console
     from rich.markdown import Markdown
 
@@ -57,7 +54,7 @@ def answer(arguments: argparse.Namespace) -> Answer:
 
 
 @contextlib.contextmanager
-def _watching(console: Console) -> Iterator[Callable[[str, int, int], None]]:
+def _watching(console: "Console") -> Iterator[Callable[[str, int, int], None]]:
     """A line that says what is measured, and how far that is; lines where there is no terminal."""
     with console.status("") as status:
 

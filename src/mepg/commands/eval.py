@@ -1,26 +1,23 @@
 """play a run's policy without exploration"""
 
-from __future__ import annotations
-
-import argparse
 import contextlib
 from pathlib import Path
 
 from mepg import flags
-from mepg.commands import Answer
+from mepg.commands import Answer, Arguments, Parser
 from mepg.errors import UsageError
 
 COMPUTES = True
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
     flags.add_episodes(parser)
     flags.add_path(parser, "--video", "FILE", "film the first episode: .mp4 or .gif")
     parser.add_argument("--render", action="store_true", help="watch in a window")
 
 
-def answer(arguments: argparse.Namespace) -> Answer:
+def answer(arguments: Arguments) -> Answer:
     import numpy as np
 
     from mepg.envs.env import Env

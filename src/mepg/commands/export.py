@@ -1,20 +1,17 @@
 """a run's policy for other programs, checked against it, and a card about it"""
 
-from __future__ import annotations
-
-import argparse
 from pathlib import Path
 from typing import Any
 
 from mepg import flags
-from mepg.commands import Answer
+from mepg.commands import Answer, Arguments, Parser
 from mepg.errors import UsageError
 from mepg.words import many
 
 COMPUTES = True
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
     flags.add_env(parser)
     flags.add_path(parser, "--onnx", "FILE", "an ONNX graph: policy.onnx")
@@ -22,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_path(parser, "--card", "FILE", "a model card (README.md in RUN), and a film", nargs="?", const=Path())
 
 
-def answer(arguments: argparse.Namespace) -> Answer:
+def answer(arguments: Arguments) -> Answer:
     from mepg.export.card import write_card
     from mepg.export.onnx import require_onnx
     from mepg.run.folder import Folder
@@ -48,7 +45,7 @@ def answer(arguments: argparse.Namespace) -> Answer:
     return Answer(data, "\n".join(lines))
 
 
-def _write_programs(folder: Any, arguments: argparse.Namespace, data: dict[str, Any]) -> list[str]:
+def _write_programs(folder: Any, arguments: Arguments, data: dict[str, Any]) -> list[str]:
     """The policy for ONNX and NumPy; lines about it, and the same in `data`."""
     from mepg.export.carry import TOLERANCE, export_numpy, export_onnx, open_run
 

@@ -1,12 +1,9 @@
 """compare what a run's critics believe with what really followed"""
 
-from __future__ import annotations
-
-import argparse
 from pathlib import Path
 
 from mepg import flags
-from mepg.commands import Answer
+from mepg.commands import Answer, Arguments, Parser
 from mepg.errors import UsageError
 from mepg.run.config import Config, settings_of
 from mepg.words import many
@@ -14,13 +11,13 @@ from mepg.words import many
 COMPUTES = True
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="runs' folders; several: side by side, too")
     flags.add_episodes(parser)
     flags.add_path(parser, "--out", "FILE", "for several runs: .png", "inspect.png")
 
 
-def answer(arguments: argparse.Namespace) -> Answer:
+def answer(arguments: Arguments) -> Answer:
     from mepg.report.inspection import MOST, draw_inspections, in_words
     from mepg.run.files import not_writable, write_whole
     from mepg.run.folder import Folder

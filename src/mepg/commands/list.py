@@ -1,24 +1,20 @@
 """the algorithms and the paper's environments; or the runs in some folders"""
 
-from __future__ import annotations
-
-import argparse
-
 from mepg import flags
-from mepg.commands import Answer
+from mepg.commands import Answer, Arguments, Parser
 from mepg.errors import UsageError
 from mepg.words import many
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     flags.add_runs(parser, "*")
 
 
-def answer(arguments: argparse.Namespace) -> Answer:
+def answer(arguments: Arguments) -> Answer:
     return _runs(arguments) if arguments.runs else _names()
 
 
-def _runs(arguments: argparse.Namespace) -> Answer:
+def _runs(arguments: Arguments) -> Answer:
     from mepg.report.runs import collect
     from mepg.run.folder import Folder
 

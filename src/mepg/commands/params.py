@@ -1,20 +1,16 @@
 """parameter counts, as the paper counts and as they are"""
 
-from __future__ import annotations
-
-import argparse
-
-from mepg.commands import Answer
+from mepg.commands import Answer, Arguments, Parser
 from mepg.errors import UsageError
 
 COMPUTES = True
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     parser.add_argument("--env", metavar="ID", help="one environment instead of the paper's eight")
 
 
-def answer(arguments: argparse.Namespace) -> Answer:
+def answer(arguments: Arguments) -> Answer:
     from mepg.algos import algorithms
     from mepg.core.arithmetic import ours
     from mepg.envs.env import Env

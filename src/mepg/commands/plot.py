@@ -1,21 +1,17 @@
 """the learning curves of any runs in one picture"""
 
-from __future__ import annotations
-
-import argparse
-
 from mepg import flags
-from mepg.commands import Answer
+from mepg.commands import Answer, Arguments, Parser
 from mepg.errors import UsageError
 from mepg.words import many
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     flags.add_runs(parser, "+")
     flags.add_path(parser, "--out", "FILE", ".png or .svg", "curves.png")
 
 
-def answer(arguments: argparse.Namespace) -> Answer:
+def answer(arguments: Arguments) -> Answer:
     from mepg.report.figures import draw_curves, own_curves
     from mepg.report.runs import collect
     from mepg.run.files import write_whole

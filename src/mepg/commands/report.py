@@ -1,23 +1,20 @@
 """one page about any runs, with the paper's numbers beside those of its experiments"""
 
-from __future__ import annotations
-
-import argparse
 from pathlib import Path
 
 from mepg import flags
-from mepg.commands import Answer
+from mepg.commands import Answer, Arguments, Parser
 from mepg.words import many
 
 COMPUTES = True
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     flags.add_runs(parser, "*", "folders of runs, at any depth (results)")
     flags.add_path(parser, "--out", "FILE", "the page", "report.html")
 
 
-def answer(arguments: argparse.Namespace) -> Answer:
+def answer(arguments: Arguments) -> Answer:
     from mepg.paper.report import write_report
 
     report = write_report(arguments.runs or [Path("results")], arguments.out)

@@ -1,12 +1,10 @@
 """carry out the paper's experiments, or go on with them"""
 
-from __future__ import annotations
-
 import argparse
 from typing import TYPE_CHECKING
 
 from mepg import flags
-from mepg.commands import Answer
+from mepg.commands import Answer, Arguments, Parser
 from mepg.errors import UsageError
 from mepg.process import EXIT_FAILURE
 from mepg.signals import status_of, stopping
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 COMPUTES, SAVES = True, True
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     parser.add_argument("experiments", metavar="NAME", nargs="*", help="table1, figure2, ...; all of them if none")
     parser.add_argument("--plan", default="desk", metavar="P", help="smoke, desk or paper: how much of it (desk)")
     parser.add_argument("--only", type=flags.names, metavar="ALGO,...", help="only these rows")
@@ -42,7 +40,7 @@ def _seeds(text: str) -> tuple[int, ...]:
     return tuple(seed for end in ends for seed in range(end[0], end[-1] + 1))
 
 
-def answer(arguments: argparse.Namespace) -> Answer:
+def answer(arguments: Arguments) -> Answer:
     from mepg.display import Board
     from mepg.engine.schedule import carry_out, claim, take_stock
     from mepg.paper.experiments import jobs
@@ -84,7 +82,7 @@ def answer(arguments: argparse.Namespace) -> Answer:
     return Answer(data, "\n".join(lines), EXIT_FAILURE if failures else 0)
 
 
-def _selections(arguments: argparse.Namespace) -> list[Selection]:
+def _selections(arguments: Arguments) -> list["Selection"]:
     """The experiments that were named, narrowed down; of several, those of which something is left."""
     from mepg.paper.experiments import EXPERIMENTS, select
 
@@ -102,7 +100,7 @@ def _selections(arguments: argparse.Namespace) -> list[Selection]:
     return found
 
 
-def _what_there_is_to_do(arguments: argparse.Namespace, stock: Stock) -> Answer:
+def _what_there_is_to_do(arguments: Arguments, stock: "Stock") -> Answer:
     """How many runs, how many of them are there, and how long the rest takes here."""
     from rich.console import Console
     from rich.progress import track

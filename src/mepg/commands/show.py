@@ -1,19 +1,15 @@
 """an algorithm's spec, and how it differs from its parent"""
 
-from __future__ import annotations
-
-import argparse
-
 from mepg import flags
-from mepg.commands import Answer
+from mepg.commands import Answer, Arguments, Parser
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     parser.add_argument("algorithm", metavar="ALGO")
     flags.add_set(parser)
 
 
-def answer(arguments: argparse.Namespace) -> Answer:
+def answer(arguments: Arguments) -> Answer:
     from mepg import algos
     from mepg.core.settings import apply_settings, describe, to_json
 

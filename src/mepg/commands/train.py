@@ -1,14 +1,11 @@
 """train an agent, or go on with a run that was interrupted"""
 
-from __future__ import annotations
-
-import argparse
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mepg import flags
-from mepg.commands import Answer
+from mepg.commands import Answer, Arguments, Parser
 from mepg.process import program
 from mepg.run.config import Config, Sitting
 from mepg.signals import status_of, stopping
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
 COMPUTES, SAVES = True, True
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     parser.add_argument("algorithm", metavar="ALGO", nargs="?", help="a name from `mepg list`, or module:name")
     parser.add_argument("--env", metavar="ID", help="a Gymnasium id, or module:id")
     flags.add_path(parser, "--config", "FILE", "settings as JSON, such as those that `tune` found")
@@ -31,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_set(parser)
 
 
-def answer(arguments: argparse.Namespace) -> Answer:
+def answer(arguments: Arguments) -> Answer:
     if arguments.algorithm is None or arguments.env is None:
         arguments.parser.error("the following arguments are required: ALGO, --env; or a --config that names them")
     from mepg.display import Display
@@ -59,7 +56,7 @@ def answer(arguments: argparse.Namespace) -> Answer:
     return Answer({"run": str(path), "finished": True, **result}, _ending(how, folder, config, result))
 
 
-def _stopped(session: Session) -> Answer:
+def _stopped(session: "Session") -> Answer:
     step, by = session.loop.step, session.stopped_by or "SIGTERM"
     data = {"run": str(session.folder.path), "finished": False, "step": step, "stopped_by": by}
     text = f"{by}: saved at step {step:,} of {session.config.steps:,}; the same command goes on from there"

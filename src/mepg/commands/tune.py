@@ -1,14 +1,11 @@
 """look for good settings, or go on looking"""
 
-from __future__ import annotations
-
-import argparse
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mepg import flags
-from mepg.commands import Answer
+from mepg.commands import Answer, Arguments, Parser
 from mepg.process import EXIT_FAILURE, plain, program
 from mepg.run.config import Config
 from mepg.signals import status_of, stopping
@@ -20,7 +17,7 @@ if TYPE_CHECKING:
 COMPUTES, SAVES = True, True
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     parser.add_argument("algorithm", metavar="ALGO", help="a name from `mepg list`, or module:name")
     parser.add_argument("--env", required=True, metavar="ID", help="a Gymnasium id, or module:id")
     flags.add_count(parser, "--trials", 20, "in all, those of earlier sittings too")
@@ -34,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add_set(parser)
 
 
-def answer(arguments: argparse.Namespace) -> Answer:
+def answer(arguments: Arguments) -> Answer:
     from mepg.engine.schedule import carry_out, claim
     from mepg.envs.env import Env
     from mepg.tune.space import default_space, parse_space
@@ -71,7 +68,7 @@ def answer(arguments: argparse.Namespace) -> Answer:
     return Answer(data, "\n".join(lines), 0 if best is not None else EXIT_FAILURE)
 
 
-def _say(outcome: Outcome) -> None:
+def _say(outcome: "Outcome") -> None:
     """What came of a trial, as soon as it is known; on standard error where the answer is for programs."""
     end = f"failed: {outcome.reason}" if outcome.score is None else f"{outcome.score:10,.1f}"
     end += " given up" * outcome.given_up

@@ -235,11 +235,12 @@ class Study:
         if studies and NAME not in studies:
             raise UsageError(f"{journal} holds another study, {next(iter(studies))!r}; choose another --out")
         asked: Any = studies[NAME].user_attrs.get("question") if studies else None
-        for name in ours if asked else ():
+        for name in {**ours, **asked} if asked else ():
             usual = getattr(Config, name, None)  # of a setting that came after the study
-            if (there := asked.get(name, usual)) != ours[name]:
+            there, here = asked.get(name, usual), ours.get(name, usual)
+            if there != here:
                 raise UsageError(
-                    f"{journal} holds another study ({name}: {there} there, {ours[name]} here); choose another --out"
+                    f"{journal} holds another study ({name}: {there} there, {here} here); choose another --out"
                 )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
