@@ -54,7 +54,13 @@ def _register(env_id: str) -> None:
         with contextlib.suppress(ImportError):
             import pybullet_envs_gymnasium  # noqa: F401  (registers its tasks)
     if name.partition("-")[0].endswith("BulletEnv") and "HopperBulletEnv-v0" not in gymnasium.registry:
-        raise UsageError(_without_pybullet(name))
+        version = sys.version_info
+        if version < (3, 12):
+            raise UsageError(f"{name} needs PyBullet, which is not installed: pip install 'mepg[bullet]'")
+        raise UsageError(
+            f"{name} needs PyBullet, which is made for Python 3.11 at most, and this is {version[0]}.{version[1]}: "
+            "use Python 3.11, or a MuJoCo task such as Hopper-v5 (pip install 'mepg[mujoco]')"
+        )
 
 
 @contextlib.contextmanager
@@ -113,15 +119,6 @@ def prepare_picture(env_id: str) -> None:
     pybullet = sys.modules.get("pybullet") if "BulletEnv" in env_id else None
     if pybullet is not None and not pybullet.isConnected(0):
         pybullet.connect(pybullet.DIRECT)
-
-
-def _without_pybullet(name: str) -> str:
-    if sys.version_info < (3, 12):
-        return f"{name} needs PyBullet, which is not installed: pip install 'mepg[bullet]'"
-    return (
-        f"{name} needs PyBullet, which is made for Python 3.11 at most, and this is {sys.version_info[0]}."
-        f"{sys.version_info[1]}: use Python 3.11, or a MuJoCo task such as Hopper-v5 (pip install 'mepg[mujoco]')"
-    )
 
 
 @contextlib.contextmanager

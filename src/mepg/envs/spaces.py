@@ -36,22 +36,7 @@ class StepResult(NamedTuple):
     info: Mapping[str, Any] = MappingProxyType({})  # whatever else the environment said
 
 
-class Actions:
-    """Between an environment's own actions and rows: one codec for each kind of space."""
-
-    kind: str  # as algorithms call it
-    shape: tuple[int, ...]  # of an action in its own space
-    size: int  # A
-    dtype: Any
-    low: npt.NDArray[Any]  # the least and the greatest numbers of its own, flat
-    high: npt.NDArray[Any]
-
-    def bounds(self) -> dict[str, Any]:
-        """As plain numbers; lists of them are nested as an action is."""
-        return {name: getattr(self, name).reshape(self.shape).tolist() for name in ("low", "high")}
-
-
-class BoxActions(Actions):
+class BoxActions:
     """Numbers between bounds. A row holds A of them, in [-1, 1]."""
 
     kind = "box"
@@ -69,13 +54,14 @@ class BoxActions(Actions):
         if not (space.low < space.high).all() or 0 in space.shape:
             raise UsageError(f"{env_id} has an action that cannot vary: {space}")
         self.shape, self.size, self.dtype = space.shape, math.prod(space.shape), space.low.dtype
-        self.low, self.high = space.low.flatten(), space.high.flatten()  # [A]
+        self.low, self.high = space.low.flatten(), space.high.flatten()  # [A], the environment's own
         # Halved first: high - low may overflow where either does not.
         self.centre, self.half = self.high / 2 + self.low / 2, self.high / 2 - self.low / 2
         self._unscaled = bool(np.all(self.low == -1) and np.all(self.high == 1))
 
     def to_json(self) -> dict[str, Any]:
-        return {"action_bounds": self.bounds()}
+        low, high = (bound.reshape(self.shape).tolist() for bound in (self.low, self.high))
+        return {"action_bounds": {"low": low, "high": high}}
 
     @staticmethod
     def space_from_json(data: Any, size: int) -> gymnasium.spaces.Box:
@@ -118,7 +104,7 @@ class BoxActions(Actions):
         return map(np.asarray, actions)
 
 
-class DiscreteActions(Actions):
+class DiscreteActions:
     """A choice of n. A row holds the index of the one that is taken, counted from 0."""
 
     kind, shape = "discrete", ()
@@ -198,16 +184,15 @@ class Spaces:
         """What the other has that these have not, in words; None if they are the same."""
         if self.actions.kind != other.actions.kind:
             return f"{self.actions.kind} actions, and {other.id} has {other.actions.kind} ones"
-        for what, ours, theirs in (
-            ("observations of size", self.sizes.obs, other.sizes.obs),
-            ("actions of size", self.sizes.action_width, other.sizes.action_width),
-            ("actions of shape", self.actions.shape, other.actions.shape),
-            ("actions from", self.actions.bounds()["low"], other.actions.bounds()["low"]),
-            ("actions to", self.actions.bounds()["high"], other.actions.bounds()["high"]),
-        ):
+        facts = ("observations of size", "actions of size", "actions of shape", "actions from", "actions to")
+        for what, ours, theirs in zip(facts, self._facts(), other._facts(), strict=True):
             if np.shape(ours) != np.shape(theirs) or not np.allclose(ours, theirs, rtol=1e-6):
                 return f"{what} {ours}, and {other.id} has {theirs}"
         return None
+
+    def _facts(self) -> tuple[Any, ...]:
+        bounds = (bound.reshape(self.actions.shape).tolist() for bound in (self.actions.low, self.actions.high))
+        return self.sizes.obs, self.sizes.action_width, self.actions.shape, *bounds
 
     def result(self, obs: Any, reward: Any, terminated: Any, truncated: Any, info: Any) -> StepResult:
         """What an environment's step returned."""

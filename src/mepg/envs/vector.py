@@ -96,7 +96,10 @@ class GymnasiumEnvs(Envs):
     def take(self, actions: Any) -> list[StepResult]:
         self._next, rewards, ends, limits, infos = call(self.spaces.id, self.original, "step", 5, actions)
         with one_for_each(self.spaces.id, self.count):
-            last = self._next if not self._resets_itself else _last_observations(self._next, infos)
+            last = self._next
+            if self._resets_itself and "final_obs" in infos:  # where an episode is over, `_next` is the next one's
+                ends_with = zip(last, infos["final_obs"], infos["_final_obs"], strict=True)
+                last = [end if over else obs for obs, end, over in ends_with]
             of_each = {k: v for k, v in infos.items() if isinstance(v, np.ndarray) and len(v) == self.count}
             return [
                 self.spaces.result(
@@ -174,12 +177,3 @@ def one_for_each(env_id: str, count: int) -> Iterator[None]:
         yield
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise RunFailure(f"{env_id} returned something that has no entry for each of {count}: {error!r:.200}") from None
-
-
-def _last_observations(following: Any, infos: dict[str, Any]) -> Any:
-    """Where an episode is over, `following` is already the next one's; its own last one is among the infos."""
-    if "final_obs" not in infos:
-        return following
-    return [
-        end if over else obs for obs, end, over in zip(following, infos["final_obs"], infos["_final_obs"], strict=True)
-    ]

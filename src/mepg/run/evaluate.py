@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -20,11 +20,6 @@ class Episode(NamedTuple):
 
     total: float  # the undiscounted return
     length: int
-
-
-def evaluate(act: Callable[[Row], Row], env: Env, seeds: Iterable[int]) -> list[Episode]:
-    """One episode for each seed."""
-    return [play(act, env, seed) for seed in seeds]
 
 
 def play(act: Callable[[Row], Row], env: Env, seed: int, watch: Callable[[], None] | None = None) -> Episode:

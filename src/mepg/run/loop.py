@@ -17,7 +17,7 @@ from mepg.envs.spaces import Row, StepResult
 from mepg.envs.vector import Envs
 from mepg.errors import RunFailure, at
 from mepg.run.config import Config
-from mepg.run.evaluate import Episode, evaluate
+from mepg.run.evaluate import Episode, play
 from mepg.run.keys import Fractions, episode_seed, generator
 from mepg.run.program import Program
 from mepg.run.replay import Replay, Rows
@@ -203,7 +203,7 @@ class Loop:
         self.settle()  # a policy that is no longer finite is not worth playing
         began = time.monotonic()
         seeds = [episode_seed(self.config.seed, "eval", self.step, i) for i in range(self.config.eval_episodes)]
-        episodes = evaluate(self.exploit, self.eval_env, seeds)
+        episodes = [play(self.exploit, self.eval_env, seed) for seed in seeds]
         self.evaluations[self.step] = episodes
         self.seconds_evaluating += time.monotonic() - began
         return episodes
