@@ -63,7 +63,7 @@ def _stopped(session: "Session") -> Answer:
     return Answer(data, text, status_of(by))
 
 
-def _ending(how: str, folder: Folder, config: Config, result: dict[str, Any]) -> str:
+def _ending(how: str, folder: "Folder", config: Config, result: dict[str, Any]) -> str:
     best = many(min(5, result["evaluations"]), "best evaluation")
     # A module that a file names is not imported unless the user names it too.
     env = f" --env {shlex.quote(config.env)}" if ":" in config.env else ""
