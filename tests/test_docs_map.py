@@ -68,3 +68,21 @@ def test_what_is_gone_is_noticed():
         ("core/nets.py", "gone"), ("core/nets.py", "y"), ("core/nets.py", "z"), ("core/agent.py", "build"),
     ]  # fmt: skip
     assert "gone" not in names(located("core/nets.py"))
+
+
+def test_the_page_on_new_algorithms_is_true():
+    """Its example is an algorithm; the functions and fields that it lists are those of the protocol."""
+    from mepg.algos import LoopSettings, _check
+    from mepg.core.types import Agent
+    from tests.conftest import SIZES
+
+    page = (ROOT / "docs" / "new-algorithm.md").read_text()
+    example, listed = re.findall(r"```python\n(.*?)```", page, re.S)
+    namespace = {}
+    exec(example, namespace)
+    for name, algorithm in namespace["ALGORITHMS"].items():
+        _check(name, algorithm)
+        assert algorithm.build(algorithm.spec, SIZES).beliefs is not None
+    assert [re.match(r"\w+", line)[0] for line in listed.splitlines()] == list(Agent._fields)
+    reads = re.search(r"The loop reads four fields.*?\(", page, re.S)[0]
+    assert set(re.findall(r"`(\w+)`", reads)) == set(LoopSettings.__annotations__)

@@ -65,3 +65,32 @@ def test_nothing_that_is_read_can_run_code():
                 assert keywords.get("allow_pickle") == "False", f"{path}: {function}"
             if function.startswith("subprocess."):
                 assert "shell" not in keywords, path
+
+
+def test_the_core_keeps_nothing_between_calls():
+    """No module of it has a list, dict or set that code could change, nor `global`."""
+    for path in (ROOT / "core").rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        assert not any(isinstance(node, ast.Global) for node in ast.walk(tree)), path
+        for node in tree.body:
+            value = getattr(node, "value", None) if isinstance(node, ast.Assign | ast.AnnAssign) else None
+            mutable = isinstance(value, ast.List | ast.Dict | ast.Set | ast.ListComp | ast.DictComp | ast.SetComp)
+            mutable |= isinstance(value, ast.Call) and ast.unparse(value.func) in {"list", "dict", "set", "bytearray"}
+            assert not mutable, f"{path}: {ast.unparse(node)}"
+
+
+def test_nothing_is_longer_than_can_be_read():
+    """No file over 400 lines, no function over 60."""
+    for path in ROOT.rglob("*.py"):
+        text = path.read_text()
+        assert len(text.splitlines()) <= 400, path
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert node.end_lineno - node.lineno < 60, f"{path}: {node.name}"
+
+
+def test_the_report_draws_what_it_is_given():
+    """It knows nothing of the paper; nor does a run."""
+    for room in ("report", "run", "envs", "engine"):
+        for path in (ROOT / room).rglob("*.py"):
+            assert not any(name.startswith("mepg.paper") for name in imported(path)), path

@@ -46,16 +46,16 @@ class Acting:
     algorithm: ClassVar[str] = ""  # as `mepg list` names it
     spec: Any
     seed: int
-    env: Any  # with the interface of Stable-Baselines3's VecEnv
-    _env_id: str | None  # of the environments, if that is all that was given
+    env: Any = None  # with the interface of Stable-Baselines3's VecEnv
+    _env_id: str | None = None  # of the environments, if that is all that was given
     _learning: threading.Lock
-    _learner: int | None  # the thread that holds it
+    _learner: int | None = None  # the thread that holds it
     _run_settings: dict[str, Any]  # those of `run.config` that a model has too
     _config: Config
     _spaces: Spaces
     _program: Program
     _questions: Questions
-    _standing: Loop | Loaded | None
+    _standing: Loop | Loaded | None = None
     _predictions = 0  # so far
     _draws = 0  # of sub-networks
 

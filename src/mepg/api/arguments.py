@@ -209,6 +209,7 @@ _SETTINGS: dict[str, Callable[[Any, Any, int], Settings]] = {
     "dropout_p": _plain("dropout.p"),
     "policy_kwargs": _policy_kwargs,
 }
+SPEC_ARGUMENTS = frozenset(_SETTINGS)
 
 _POLICY_KWARGS: dict[str, Callable[[Any, Any, int], Settings]] = {
     "net_arch": _net_arch,

@@ -14,7 +14,7 @@ from rich.progress import MofNCompleteColumn, Progress
 
 from mepg import algos
 from mepg.api.acting import Loaded
-from mepg.api.arguments import instead_of, run_settings, spec_from, takes_run_settings, whole
+from mepg.api.arguments import SPEC_ARGUMENTS, instead_of, run_settings, spec_from, takes_run_settings, whole
 from mepg.api.callbacks import Callbacks
 from mepg.api.files import Location, name_of, read_model
 from mepg.api.logger import Logger
@@ -69,6 +69,8 @@ class Model(Storage):
 
     algorithm: ClassVar[str] = ""  # as `mepg list` names it
     default_spec: ClassVar[Any] = None
+    _logger: Any = None
+    _learn_began_at = 0  # steps of earlier calls of `learn` that began anew
 
     def __init_subclass__(cls) -> None:
         cls.default_spec = algos.find(cls.algorithm).spec
@@ -104,6 +106,7 @@ class Model(Storage):
         _init_setup_model: bool = True,
         **others: Any,
     ) -> None:
+        given = {name: value for name, value in locals().items() if name in SPEC_ARGUMENTS}
         if not self.algorithm:
             raise UsageError("Model is what all models have in common: use ME_SAC, or mepg.algorithm('me-sac-r')")
         if policy != "MlpPolicy":
@@ -113,39 +116,13 @@ class Model(Storage):
         if device not in ("auto", "cpu"):
             raise UsageError(f"device={device!r}: mepg computes on the CPU")
         self._run_settings = run_settings(others)  # normalize_obs, threads, and whatever else run/config.py declares
-        given = {
-            "learning_rate": learning_rate,
-            "buffer_size": buffer_size,
-            "learning_starts": learning_starts,
-            "batch_size": batch_size,
-            "tau": tau,
-            "gamma": gamma,
-            "train_freq": train_freq,
-            "gradient_steps": gradient_steps,
-            "action_noise": action_noise,
-            "policy_delay": policy_delay,
-            "target_update_interval": target_update_interval,
-            "target_policy_noise": target_policy_noise,
-            "target_noise_clip": target_noise_clip,
-            "ent_coef": ent_coef,
-            "target_entropy": target_entropy,
-            "dropout_p": dropout_p,
-            "policy_kwargs": policy_kwargs,
-            **others,
-        }
         _prepare(self._run_settings["threads"])
         self.verbose, self.tensorboard_log = verbose, tensorboard_log
         self.seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else whole("seed", seed, least=0)
         n_envs = whole("n_envs", n_envs, least=1)
         count = n_envs if isinstance(env, str) else _count(env)
-        self.spec = spec_from(self.default_spec if spec is None else self._checked(spec), given, count)
-        self._logger: Any = None
-        self._learn_began_at = 0  # steps of earlier calls of `learn` that began anew
-        self._standing: Loop | Loaded | None = None
+        self.spec = spec_from(self.default_spec if spec is None else self._checked(spec), given | others, count)
         self._learning = threading.Lock()
-        self._learner: int | None = None  # the thread that holds it
-        self._env_id: str | None = None  # of the environments, if that is all that was given
-        self.env: Any = None
         if env is not None:
             self._enter(make_envs(env, n_envs, self.seed), env)
 

@@ -6,8 +6,9 @@ function lies between its layers are settled then; whoever calls it gives layers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import jax
@@ -122,7 +123,7 @@ def multiply_rounded(a: Array, b: Array) -> Array:
     return a @ b
 
 
-_PRODUCTS: dict[str, Multiply] = {"full": jnp.matmul, "mixed": multiply_rounded}
+_PRODUCTS: Mapping[str, Multiply] = MappingProxyType({"full": jnp.matmul, "mixed": multiply_rounded})
 
 
 def _normalise(z: Array) -> Array:
@@ -153,4 +154,4 @@ def _orthogonal(key: Key, inputs: int, outputs: int) -> Layer:
     return Layer(w=jax.nn.initializers.orthogonal()(key, (inputs, outputs)), b=jnp.zeros(outputs))
 
 
-_INITIALISERS: dict[str, InitLayer] = {"uniform": _uniform, "orthogonal": _orthogonal}
+_INITIALISERS: Mapping[str, InitLayer] = MappingProxyType({"uniform": _uniform, "orthogonal": _orthogonal})

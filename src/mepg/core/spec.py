@@ -8,6 +8,7 @@ The defaults are Table 5 of the paper, written here and nowhere else.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Literal
 
 from mepg.core.nets import Precision
@@ -208,14 +209,16 @@ def _require_a_choice(spec: Spec, search: Search) -> None:
 
 
 # Beyond these a value is a slip of the keyboard, and would end in an error of the machine's.
-_LARGEST = {
-    "actor_every": 10**9,
-    "critics": 1_000,
-    "target_every": 10**9,
-    "updates_per_step": 10_000,
-    "batch_size": 10**6,
-    "replay_size": 10**9,
-}
+_LARGEST = MappingProxyType(
+    {
+        "actor_every": 10**9,
+        "critics": 1_000,
+        "target_every": 10**9,
+        "updates_per_step": 10_000,
+        "batch_size": 10**6,
+        "replay_size": 10**9,
+    }
+)
 
 
 def require(holds: bool, field: str, what: str, value: object) -> None:
