@@ -13,7 +13,7 @@ from mepg.native.check import compare
 from mepg.native.library import compile_function
 from mepg.native.processor import KNOWN, best
 from mepg.run.program import Program
-from mepg.run.replay import row_width
+from mepg.run.replay import layout, row_width
 
 # Wherever these tests run, they see the processor's best set of instructions and every lesser one.
 SIZES = Sizes(5, 3)
@@ -46,11 +46,10 @@ class Case:
         return self.program._update_and_choose(leaves, rows, numbers, memory, obs, step, k_update, k_act)
 
     def arguments(self, step):
-        obs, action = self._sizes
         rows = self._rng.uniform(-1, 1, (self._rows, row_width(self._sizes))).astype(np.float32)
-        rows[:, obs + action + 1] = self._rng.random(self._rows) < 0.9
+        rows[:, layout(self._sizes)[3]] = self._rng.random(self._rows) < 0.9
         numbers = self._rng.integers(1000, size=self._rows).astype(np.uint32)
-        seen = self._rng.uniform(-1, 1, (self._envs, obs)).astype(np.float32)
+        seen = self._rng.uniform(-1, 1, (self._envs, self._sizes.obs)).astype(np.float32)
         keys = self.program._keys["update"], self.program._keys["act"]
         return rows, numbers, self.memory, seen, np.int32(step), *keys
 
