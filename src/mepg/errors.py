@@ -16,12 +16,12 @@ class RunFailure(Exception):
 
 
 @contextlib.contextmanager
-def at(where: str) -> Iterator[None]:
+def failures_at(place: str) -> Iterator[None]:
     """Say of a run's failure where it happened."""
     try:
         yield
     except RunFailure as failure:
-        raise RunFailure(f"{where}: {failure}") from failure
+        raise RunFailure(f"{place}: {failure}") from failure
 
 
 def one_line(error: BaseException) -> str:

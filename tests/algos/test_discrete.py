@@ -15,7 +15,7 @@ import mepg
 from mepg.cli import main
 from mepg.envs.env import Env
 from mepg.errors import RunFailure, UsageError
-from mepg.export import carry
+from mepg.export import files
 from mepg.export.onnx import open_session
 from mepg.export.standalone import load_policy as load_standalone
 from mepg.run.config import Config
@@ -73,10 +73,10 @@ def test_what_is_exported_gives_the_policys_index(run, tmp_path):
 
 def test_an_export_that_chooses_otherwise_is_refused(run):
     mepg.algorithm(NAME)
-    source = carry.open_run(Folder(run))
+    source = files.open_run(Folder(run))
     assert source.rounding == 0
     with pytest.raises(RunFailure, match="differs from the run's policy by 1"):
-        carry._check(source, lambda obs: 1 - source.actions[: len(obs)])
+        files._check(source, lambda obs: 1 - source.actions[: len(obs)])
 
 
 class Counted(gymnasium.Env):

@@ -21,10 +21,10 @@ from mepg.core.normalise import normalised
 from mepg.core.settings import apply_settings
 from mepg.core.types import Sizes
 from mepg.errors import RunFailure, UsageError
-from mepg.export import carry
+from mepg.export import files
 from mepg.export.numpy import to_npz
 from mepg.export.onnx import open_session, to_onnx
-from mepg.export.program import trace
+from mepg.export.operations import trace
 from mepg.export.standalone import load_policy, run
 from mepg.run.config import Config
 from mepg.run.folder import Folder
@@ -162,7 +162,7 @@ def test_export(finished, name, tmp_path, capsys):
     for form in ("onnx", "numpy"):
         assert data[form]["difference"] <= 1e-5
         assert data[form]["seconds"] > 0
-    source = carry.open_run(Folder(finished / name))
+    source = files.open_run(Folder(finished / name))
     (action,) = ort.InferenceSession("deep/policy.onnx").run(None, {"obs": source.obs})
     np.testing.assert_allclose(action, source.actions, atol=1e-5 * source.env.spaces.actions.half.max())
     # Where nothing but NumPy can be imported, from the two files alone.
@@ -187,13 +187,13 @@ def test_what_it_says(finished, capsys):
 
 
 def test_what_differs_is_not_written(finished, monkeypatch, capsys, tmp_path):
-    right = carry.open_run
+    right = files.open_run
 
     def wrong(*run):
         source = right(*run)
         return source._replace(actions=source.actions + 1e-4)
 
-    monkeypatch.setattr(carry, "open_run", wrong)
+    monkeypatch.setattr(files, "open_run", wrong)
     assert main(["export", str(finished / "me-sac"), "--numpy", "plain"]) == 1
     assert "more than 1e-05: nothing was written" in capsys.readouterr().err
     assert not (tmp_path / "plain").exists()
@@ -201,13 +201,13 @@ def test_what_differs_is_not_written(finished, monkeypatch, capsys, tmp_path):
 
 def test_a_tie_between_actors_is_not_a_difference(finished):
     """Two actors of the same worth, here the same one twice: whichever is followed, it is right."""
-    source = carry.open_run(Folder(finished / "ace-flat"))
-    assert not carry._undecided(source.program, source.obs).all()
+    source = files.open_run(Folder(finished / "ace-flat"))
+    assert not files._undecided(source.program, source.obs).all()
     params = source.policy.state.actor.params
     twins = jax.tree.map(lambda leaf: np.repeat(leaf[:1], len(leaf), axis=0), params)
     state = source.policy.state._replace(actor=source.policy.state.actor._replace(params=twins))
     program = trace(source.policy.exploit, state, source.env.sizes.obs)
-    assert carry._undecided(program, source.obs).all()
+    assert files._undecided(program, source.obs).all()
 
 
 def test_an_unfinished_run_exports_its_newest_checkpoint_and_says_so(tmp_path, capsys):
@@ -245,11 +245,11 @@ def test_observations_that_are_too_large_for_float32_cost_the_run_and_the_export
     try:
         argv = ["--env", "Far-v0", "--steps", "60", "--out", "far", *TINY]
         assert main(["train", "me-ddpg", *argv]) == 0
-        source = carry.open_run(Folder(tmp_path / "far"))
+        source = files.open_run(Folder(tmp_path / "far"))
         # As if one observation alone gave something else, which depends on the machine's order of summing.
-        assert carry._check(source._replace(rounding=1e-3, actions=source.actions + 1e-3), load_numpy(source))
+        assert files._check(source._replace(rounding=1e-3, actions=source.actions + 1e-3), load_numpy(source))
         with pytest.raises(RunFailure, match="nothing was written"):
-            carry._check(source._replace(rounding=0.0, actions=source.actions + 1e-3), load_numpy(source))
+            files._check(source._replace(rounding=0.0, actions=source.actions + 1e-3), load_numpy(source))
         assert main(["export", "far", "--numpy", "plain"]) == 0
     finally:
         del gymnasium.registry["Far-v0"]
@@ -272,7 +272,7 @@ def load_numpy(source):
 
 
 def test_the_numpy_policy_takes_any_shape(finished, tmp_path):
-    source = carry.open_run(Folder(finished / "me-sac"))
+    source = files.open_run(Folder(finished / "me-sac"))
     act, obs = load_numpy(source), source.obs
     one = act(obs[0])
     assert one.shape == (2,)

@@ -24,7 +24,7 @@ from mepg.errors import UsageError
 from mepg.report.runs import read_run
 from mepg.run.checkpoint import Checkpoints, Saved, Spent
 from mepg.run.config import Config
-from mepg.run.files import Damaged, digest, read_arrays, read_sealed, read_sealed_arrays, seal
+from mepg.run.files import Damaged, checksum, digest, read_arrays, read_sealed, read_sealed_arrays
 from mepg.run.folder import Folder, MetricsFile
 from mepg.run.identity import Identity
 from mepg.run.inspection import Trace, inspect_run, read_inspection, write_inspection
@@ -233,7 +233,7 @@ def arrays_and_manifest(path: Path, manifest: Path, entry: Callable[[str, dict],
             path.write_bytes(mutants.of_bytes(content, rng))
         else:
             path.write_bytes(safetensors.numpy.save(strange_arrays(arrays, rng)))
-        reseal(manifest, dict(entry(seal(path).sha256, whole) if rng.random() < 0.8 else whole))
+        reseal(manifest, dict(entry(checksum(path).sha256, whole) if rng.random() < 0.8 else whole))
 
     return mutate
 
@@ -265,7 +265,7 @@ def evaluations(fuzz: Fuzz) -> Callable[[random.Random], None]:
             path.write_bytes(mutants.of_bytes(content, rng))
         else:
             np.savez(path, **{name or "x": array for name, array in strange_arrays(arrays, rng).items()})
-        reseal(result, {**sealed, "files": {**sealed["files"], path.name: seal(path)}})
+        reseal(result, {**sealed, "files": {**sealed["files"], path.name: checksum(path)}})
 
     return mutate
 

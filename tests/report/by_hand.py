@@ -7,7 +7,7 @@ import numpy as np
 from mepg.run.checkpoint import Spent
 from mepg.run.config import Config
 from mepg.run.evaluate import Episode
-from mepg.run.files import read_sealed, seal, write_sealed
+from mepg.run.files import checksum, read_sealed, write_sealed
 from mepg.run.folder import Folder
 from mepg.run.inspection import LEVELS, Inspection, MaskNoise, Trace
 from mepg.run.session import summary
@@ -44,7 +44,7 @@ def write_arrays(folder, **arrays):
     whose = np.frombuffer(bytes.fromhex(files.config().fingerprint), np.uint8)
     np.savez(files.evaluations_file, config=whose, **arrays)
     if files.result_file.exists():
-        seals = {**read_sealed(files.result_file)["files"], "evaluations.npz": seal(files.evaluations_file)}
+        seals = {**read_sealed(files.result_file)["files"], "evaluations.npz": checksum(files.evaluations_file)}
         alter(files.result_file, files=seals)
 
 

@@ -47,7 +47,7 @@ def answer(arguments: Arguments) -> Answer:
 
 def _write_programs(folder: Any, arguments: Arguments, data: dict[str, Any]) -> list[str]:
     """The policy for ONNX and NumPy; lines about it, and the same in `data`."""
-    from mepg.export.carry import TOLERANCE, export_numpy, export_onnx, open_run
+    from mepg.export.files import TOLERANCE, export_numpy, export_onnx, open_run
 
     source = open_run(folder, arguments.env)
     data |= source.about

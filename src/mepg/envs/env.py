@@ -12,7 +12,7 @@ import numpy.typing as npt
 from mepg.envs import simulators
 from mepg.envs.spaces import Row, Spaces, StepResult, as_real, kind_of
 from mepg.envs.watchdog import Overdue, Watchdog
-from mepg.errors import RunFailure, UsageError, at, one_line
+from mepg.errors import RunFailure, UsageError, failures_at, one_line
 from mepg.words import many
 
 
@@ -39,7 +39,7 @@ class Env:
                 raise UsageError(f"{what}: {one_line(error)}") from None
             self.spaces = Spaces(self.id, *spaces)
             self.sizes = self.spaces.sizes
-            with at("first reset"):
+            with failures_at("first reset"):
                 # PyBullet's first reset differs from all later ones: burn it. And a space that lies is found out.
                 self.reset(0)
 

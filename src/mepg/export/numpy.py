@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from mepg.export import standalone
-from mepg.export.program import Program
+from mepg.export.operations import Operations
 from mepg.run.files import not_writable, write_whole
 
 
-def to_npz(program: Program) -> bytes:
+def to_npz(program: Operations) -> bytes:
     """A file that `np.load` reads with `allow_pickle=False`."""
     content = io.BytesIO()
     operations = np.array(json.dumps(program.operations))

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mepg.errors import UsageError
-from mepg.export.program import ACTION, OBS, Operation, Program
+from mepg.export.operations import ACTION, OBS, Operation, Operations
 
 OPSET, FORMAT = 18, 10  # of 2022 and 2024: every runtime of the last years reads them
 
@@ -47,7 +47,7 @@ def require_onnx() -> tuple[Any, Any]:
     return onnx, onnxruntime
 
 
-def to_onnx(program: Program, obs_size: int, about: dict[str, str]) -> bytes:
+def to_onnx(program: Operations, obs_size: int, about: dict[str, str]) -> bytes:
     """The graph from `obs` to `action`, for batches of any size, with `about` as its metadata."""
     onnx, _ = require_onnx()
     helper = onnx.helper

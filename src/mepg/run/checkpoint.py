@@ -23,7 +23,17 @@ import numpy.typing as npt
 
 from mepg.errors import RunFailure, UsageError
 from mepg.run.evaluate import Episode
-from mepg.run.files import Arrays, Damaged, Seal, count, finite, read_arrays, read_sealed, write_arrays, write_sealed
+from mepg.run.files import (
+    Arrays,
+    Checksum,
+    Damaged,
+    count,
+    finite,
+    read_arrays,
+    read_sealed,
+    write_arrays,
+    write_sealed,
+)
 from mepg.run.loop import Snapshot
 from mepg.run.replay import Replay
 from mepg.words import many
@@ -56,7 +66,7 @@ class Saved(NamedTuple):
 
     snapshot: Snapshot
     spent: Spent
-    metrics: Seal | None  # of metrics.csv as it was then, if there was one
+    metrics: Checksum | None  # of metrics.csv as it was then, if there was one
 
 
 class Checkpoints:
@@ -83,7 +93,7 @@ class Checkpoints:
         self._pieces = [piece for piece in self._pieces if piece.stop > replay.oldest]
 
         arrays = flatten(snapshot.state, "agent") | flatten(snapshot.memory, "memory")
-        arrays |= {f"actions.{place}": actions for place, actions in enumerate(snapshot.actions)}
+        arrays |= {f"actions.{index}": actions for index, actions in enumerate(snapshot.actions)}
         arrays |= {"next_actions": snapshot.next_actions, "sums": snapshot.sums}
         _require_finite(arrays)
         content = {
@@ -117,7 +127,7 @@ class Checkpoints:
             snapshot = self._snapshot(content, like)
             pieces = [Piece(count(start), count(stop), str(sha256)) for start, stop, sha256 in content["replay"]]
             rows, spent = count(content["rows"]), Spent(*map(finite, content["seconds"]))
-            metrics = _seal(content["metrics"])
+            metrics = _checksum(content["metrics"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise Damaged(f"{step:09d}.json: {error!r}") from None
         if _gaps(pieces, rows - min(rows, replay.capacity), rows):
@@ -138,9 +148,9 @@ class Checkpoints:
         except (KeyError, TypeError, ValueError) as error:
             raise Damaged(f"{step:09d}.json: {error!r}") from None
 
-    def metrics(self, step: int) -> Seal | None:
+    def metrics(self, step: int) -> Checksum | None:
         """Of metrics.csv as it was at `step`."""
-        return _seal(self._manifest(step).get("metrics"))
+        return _checksum(self._manifest(step).get("metrics"))
 
     def drop_replay(self) -> None:
         """A finished run needs its replay memory no more."""
@@ -205,9 +215,9 @@ def _episodes(data: Any) -> list[Episode]:
     return [Episode(finite(total), count(length)) for total, length in data]
 
 
-def _seal(data: Any) -> Seal | None:
+def _checksum(data: Any) -> Checksum | None:
     try:
-        return None if data is None else Seal(*data)
+        return None if data is None else Checksum(*data)
     except TypeError:
         raise Damaged(f"{data!r} is no checksum") from None
 

@@ -125,25 +125,25 @@ def digest(data: Any) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
-class Seal(NamedTuple):
+class Checksum(NamedTuple):
     """What a file begins with; more may follow."""
 
     size: int
     sha256: str
 
 
-def seal(path: Path) -> Seal | None:
+def checksum(path: Path) -> Checksum | None:
     """Of the file as it is now; None if there is none."""
     if not path.exists():
         return None
     content = read_whole(path)
-    return Seal(len(content), hashlib.sha256(content).hexdigest())
+    return Checksum(len(content), hashlib.sha256(content).hexdigest())
 
 
-def read_until(path: Path, until: Seal) -> bytes:
+def read_until(path: Path, until: Checksum) -> bytes:
     """What the file held when it was sealed."""
     content = read_whole(path)[: until.size]
-    if Seal(len(content), hashlib.sha256(content).hexdigest()) != until:
+    if Checksum(len(content), hashlib.sha256(content).hexdigest()) != until:
         raise Damaged(f"{path.name} is not what was written")
     return content
 

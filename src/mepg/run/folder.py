@@ -32,13 +32,13 @@ from mepg.run.config import Config
 from mepg.run.evaluate import Episode
 from mepg.run.files import (
     Arrays,
+    Checksum,
     Damaged,
-    Seal,
+    checksum,
     not_writable,
     open_lock,
     read_npz,
     read_sealed,
-    seal,
     trusted,
     write_npz,
     write_sealed,
@@ -54,7 +54,7 @@ class Ending(NamedTuple):
     """What a finished run leaves."""
 
     summary: dict[str, Any]
-    files: dict[str, Seal]  # as they were then, by their names
+    files: dict[str, Checksum]  # as they were then, by their names
 
     def sha256(self, path: Path) -> str:
         """Of one of its files; of any other, what nothing has."""
@@ -149,7 +149,7 @@ class Folder:
 
     def finish(self, config: Config, summary: dict[str, Any]) -> None:
         """Write result.json, which holds the checksums of what the run measured; its policy has one of its own."""
-        files = {path.name: seal(path) for path in (self.evaluations_file, self.metrics_file)}
+        files = {path.name: checksum(path) for path in (self.evaluations_file, self.metrics_file)}
         write_sealed(self.result_file, {**summary, "config": config.fingerprint, "files": files})
 
     def ending(self, config: Config) -> Ending | None:
@@ -160,7 +160,7 @@ class Folder:
             summary = read_sealed(self.result_file)
             if summary.pop("config") != config.fingerprint:
                 raise Damaged("it is another run's")
-            sealed = {name: Seal(*found) for name, found in summary.pop("files").items() if found is not None}
+            sealed = {name: Checksum(*found) for name, found in summary.pop("files").items() if found is not None}
         except (Damaged, KeyError, TypeError, AttributeError) as damage:
             raise UsageError(f"{self.path} holds a finished run whose result is damaged: {damage}") from None
         return Ending(summary, sealed)

@@ -15,7 +15,7 @@ from mepg.core.types import Agent, Array
 from mepg.envs.env import Env
 from mepg.envs.spaces import Row, StepResult
 from mepg.envs.vector import Envs
-from mepg.errors import RunFailure, at
+from mepg.errors import RunFailure, failures_at
 from mepg.run.config import Config
 from mepg.run.evaluate import Episode, play
 from mepg.run.keys import Fractions, episode_seed, generator
@@ -173,7 +173,7 @@ class Loop:
         return self.actions
 
     def _begin_anew(self) -> None:
-        with at(f"step {self.step}"):
+        with failures_at(f"step {self.step}"):
             for index in range(self.envs.count):
                 self._begin_episode(index)
         self.actions = self._choose_actions()
@@ -252,7 +252,7 @@ class Loop:
         self._finite_at = self.step
 
     def snapshot(self) -> Snapshot:
-        with at(f"step {self.step}"):
+        with failures_at(f"step {self.step}"):
             self.settle()
             actions = self._finite_actions()
         return Snapshot(
@@ -279,7 +279,7 @@ class Loop:
         self.recent = deque(snapshot.recent, maxlen=RECENT_EPISODES)
         self.evaluations, self._sums = dict(snapshot.evaluations), snapshot.sums.copy()
         self._pending.clear()
-        with at(f"step {self.step}, which is to be reached again"):
+        with failures_at(f"step {self.step}, which is to be reached again"):
             same = self._rebuild(snapshot)
         if same:
             self.memory, self.actions = snapshot.memory, snapshot.next_actions

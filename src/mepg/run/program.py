@@ -61,13 +61,13 @@ class Program:
         return jax.tree.map(lambda leaf: jnp.zeros((self._envs, *leaf.shape), leaf.dtype), one)
 
     @ours
-    def begin(self, memory: Any, place: int, episode: int) -> Any:
-        """The memory, with that of the episode which begins at this place."""
-        return self._begin(memory, place, self._keys["episode"], episode) if jax.tree.leaves(memory) else memory
+    def begin(self, memory: Any, index: int, episode: int) -> Any:
+        """The memory, with that of the episode which begins at this index."""
+        return self._begin(memory, index, self._keys["episode"], episode) if jax.tree.leaves(memory) else memory
 
-    def _begin_at(self, memory: Any, place: Array, key: Key, episode: Array) -> Any:
+    def _begin_at(self, memory: Any, index: Array, key: Key, episode: Array) -> Any:
         new = self.agent.begin(jax.random.fold_in(key, episode))
-        return jax.tree.map(lambda all_of_them, leaf: all_of_them.at[place].set(leaf), memory, new)
+        return jax.tree.map(lambda all_of_them, leaf: all_of_them.at[index].set(leaf), memory, new)
 
     def unflatten(self, leaves: Leaves) -> Any:
         """The state as the agent knows it."""

@@ -18,7 +18,7 @@ from mepg.errors import RunFailure, UsageError
 from mepg.run.assembly import open_loop
 from mepg.run.checkpoint import Checkpoints, Saved, Spent
 from mepg.run.config import Config, Sitting
-from mepg.run.files import Damaged, Seal, read_until, seal
+from mepg.run.files import Checksum, Damaged, checksum, read_until
 from mepg.run.folder import Folder, versions
 from mepg.run.identity import Identity
 from mepg.run.logs import check, open_logs
@@ -151,7 +151,7 @@ class Session:
         for log in self._logs:
             log.sync()  # a checkpoint promises that what came before it is kept
         self.checkpoints.save(
-            Saved(self.loop.snapshot(), self._spent(), seal(self.folder.metrics_file)), self.loop.replay
+            Saved(self.loop.snapshot(), self._spent(), checksum(self.folder.metrics_file)), self.loop.replay
         )
         self._saved_at = self.loop.step
 
@@ -181,7 +181,7 @@ class Session:
             self.loop.replay.count = 0
             self.notes.append("no checkpoint is whole: starting from the beginning")
 
-    def _check_metrics(self, sealed: Seal | None) -> None:
+    def _check_metrics(self, sealed: Checksum | None) -> None:
         """A file whose rows are not those that were written is renamed; the run itself does not need it."""
         try:
             if sealed is not None:

@@ -215,7 +215,7 @@ class Study:
         """The study in the journal, or a new one; a UsageError if it is about something else, or damaged."""
         if Folder(self.folder).config_file.exists():
             raise UsageError(f"{self.folder} holds a run; choose another --out")
-        _mend(journal)
+        _drop_half_line(journal)
         try:
             study = self._read(journal)
             begun = [int(path.name[:4]) for path in (self.folder / "trials").glob("[0-9][0-9][0-9][0-9]-seed*")]
@@ -308,7 +308,7 @@ class _NoLock:
         pass
 
 
-def _mend(journal: Path) -> None:
+def _drop_half_line(journal: Path) -> None:
     """Take away a last line that a process died over: what is added behind half a line would be lost with it.
 
     Optuna overlooks a last line that it cannot read, and stumbles over it later: here it is said now.

@@ -37,7 +37,7 @@ class Operation(NamedTuple):
     attributes: dict[str, Any]
 
 
-class Program(NamedTuple):
+class Operations(NamedTuple):
     """Operations in the order in which they are carried out, and the arrays that they need beside observations."""
 
     constants: Arrays
@@ -46,7 +46,7 @@ class Program(NamedTuple):
 
 
 @ours
-def trace(act: Callable[[Any, jax.Array], jax.Array], state: Any, obs_size: int) -> Program:
+def trace(act: Callable[[Any, jax.Array], jax.Array], state: Any, obs_size: int) -> Operations:
     """What `act(state, obs)` does to observations. Whatever depends on the state alone is computed here and now."""
     (batch,) = export.symbolic_shape("batch")
     seen = jax.make_jaxpr(act)(state, jax.ShapeDtypeStruct((batch, obs_size), jnp.float32))
@@ -55,7 +55,7 @@ def trace(act: Callable[[Any, jax.Array], jax.Array], state: Any, obs_size: int)
     (action,) = builder.inline(seen, [*weights, OBS])
     shape = _lengths(seen.out_avals[0].shape, -1)
     builder.operations.append(Operation("reshape", (action,), ACTION, {"shape": shape}))
-    return _needed(Program(builder.constants, builder.operations, _KINDS[seen.out_avals[0].dtype.kind]))
+    return _needed(Operations(builder.constants, builder.operations, _KINDS[seen.out_avals[0].dtype.kind]))
 
 
 class _Builder:
@@ -231,7 +231,7 @@ _OPERATIONS: dict[str, Callable[..., str | list[str]]] = {
 }
 
 
-def _needed(program: Program) -> Program:
+def _needed(program: Operations) -> Operations:
     """Only what the action depends on."""
     wanted, operations = {ACTION}, []
     for operation in reversed(program.operations):

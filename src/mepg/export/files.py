@@ -19,7 +19,7 @@ from mepg.envs.spaces import Row
 from mepg.errors import RunFailure
 from mepg.export.numpy import to_npz, write_numpy
 from mepg.export.onnx import open_session, to_onnx
-from mepg.export.program import ACTION, OBS, Program, trace
+from mepg.export.operations import ACTION, OBS, Operations, trace
 from mepg.export.standalone import load_policy as load_standalone
 from mepg.export.standalone import run
 from mepg.run.files import write_whole
@@ -37,7 +37,7 @@ class Source(NamedTuple):
 
     policy: Policy
     env: Env
-    program: Program
+    program: Operations
     obs: Row  # [OBSERVATIONS, S]
     actions: Row  # in the environment's own bounds
     rounding: float  # how far these are from those that each observation alone gives: large observations cost digits
@@ -133,7 +133,7 @@ def _check(source: Source, act: Callable[[Row], Row]) -> Exported:
     return Exported([], difference, int(undecided.sum()), seconds)
 
 
-def _undecided(program: Program, obs: Row) -> Any:
+def _undecided(program: Operations, obs: Row) -> Any:
     """Where the two best choices are worth the same, to rounding: either is right. [B]"""
     values, found = run(program.operations, program.constants, obs), np.zeros(len(obs), bool)
     for operation in program.operations:
