@@ -1,7 +1,7 @@
 """--set, and specs in JSON."""
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -9,7 +9,7 @@ from mepg.algos import algorithms
 from mepg.algos.ddpg import DDPG, TD3
 from mepg.algos.mepg import ME_DDPG, ME_SAC
 from mepg.algos.sac import SAC
-from mepg.core.settings import apply_settings, describe, from_json, to_json
+from mepg.core.settings import LATER, apply_settings, describe, from_json, to_json
 from mepg.core.spec import Dropout, Gaussian, Noise, Search, Spec, Temperature
 from mepg.errors import UsageError
 
@@ -94,3 +94,17 @@ def test_what_is_described_can_be_set(name):
 def test_json_that_is_no_spec_is_refused(data):
     with pytest.raises(UsageError):
         from_json(Spec, data)
+
+
+def test_a_field_that_is_added_later_leaves_old_json_as_it_was():
+    @dataclass(frozen=True, kw_only=True)
+    class Before:
+        width: int = 8
+
+    @dataclass(frozen=True, kw_only=True)
+    class After(Before):
+        depth: int = field(default=2, metadata=LATER)
+
+    assert to_json(After()) == to_json(Before())
+    assert from_json(After, to_json(Before())) == After()
+    assert from_json(After, to_json(After(depth=3))) == After(depth=3)

@@ -11,11 +11,13 @@ import math
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
+from types import MappingProxyType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from mepg.errors import UsageError, unknown
 
 S = TypeVar("S")
+LATER = MappingProxyType({"later": True})  # dataclasses.field(default=1, metadata=LATER)
 
 _hints = functools.cache(get_type_hints)  # it parses annotations anew each time
 
@@ -42,9 +44,16 @@ def parse_value(kind: type, path: str, text: str) -> Any:
 
 
 def to_json(spec: Any) -> Any:
-    """Plain dictionaries, lists, numbers, words and None."""
+    """Plain dictionaries, lists, numbers, words and None.
+
+    A field that was added LATER is left out while it has its default: what was written before there was such a field
+    means the same, and has the same fingerprint.
+    """
     if is_dataclass(spec):
-        return {f.name: to_json(getattr(spec, f.name)) for f in fields(spec)}
+        values = {f: getattr(spec, f.name) for f in fields(spec)}
+        return {
+            f.name: to_json(value) for f, value in values.items() if not (f.metadata == LATER and value == f.default)
+        }
     return list(spec) if isinstance(spec, tuple) else spec
 
 
