@@ -1,5 +1,8 @@
 """Usage errors of the command line."""
 
+import subprocess
+import sys
+
 import pytest
 
 from mepg.cli import main
@@ -40,3 +43,8 @@ def test_bad_input_of_the_other_commands(argv, says, capsys):
     captured = capsys.readouterr()
     assert says in captured.err
     assert captured.err.count("\n") == 1
+
+
+def test_a_command_line_is_read_without_jax():
+    code = "import sys; from mepg.cli import build_parser; build_parser(); sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
