@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from mepg.algos import Algorithm
-from mepg.core.agent import Count, as_metrics, descend, follow, start
+from mepg.core.agent import Count, as_metrics, descend, moved_target, start
 from mepg.core.nets import make_network
 from mepg.core.types import Agent, Beliefs, Posterior
 
@@ -52,7 +52,7 @@ def build(spec, sizes):
 
         error, gradient = jax.value_and_grad(loss)(state.params)
         state = descend(state, gradient, spec.lr)
-        return state._replace(target=follow(state, spec.target_rate)), as_metrics({"loss": error})
+        return state._replace(target=moved_target(state, spec.target_rate)), as_metrics({"loss": error})
 
     beliefs = Beliefs(
         lambda state, obs, action: Posterior(value(state.params, obs, action)[None], jnp.zeros((1, len(obs), 0))),

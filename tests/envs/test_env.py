@@ -30,7 +30,7 @@ def test_a_seed_gives_the_same_episode_whatever_came_before(env_id):
 @pytest.mark.parametrize(
     ("env_id", "says"),
     [
-        ("StubMultiBinary-v0", "MultiBinary actions; a Box or a Discrete is needed"),
+        ("StubMultiBinary-v0", "action space is a MultiBinary; a Box or a Discrete is needed"),
         ("StubTooMany-v0", "at most 2^24 are possible"),
         ("StubIntegerBox-v0", "of type int64; floats are needed: give it a Box of floats"),
         ("StubUnbounded-v0", "infinite action bounds; give it finite ones"),

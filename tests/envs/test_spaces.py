@@ -126,7 +126,7 @@ def test_discrete_actions_as_json():
     data = json.loads(json.dumps(spaces.to_json()))
     assert spaces.difference(Spaces.from_json("Again-v0", data)) is None
     assert spaces.difference(Spaces("Box-v0", box(2), gymnasium.spaces.Box(-1, 1, (3,)))) == (
-        "discrete actions, and Box-v0 has box ones"
+        "an action space of kind discrete, and Box-v0 has one of kind box"
     )
     other = Spaces("Other-v0", box(2), gymnasium.spaces.Discrete(3))
     assert spaces.difference(other) == "actions from 5, and Other-v0 has 0"

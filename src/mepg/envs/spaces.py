@@ -123,7 +123,7 @@ class DiscreteActions:
     def space_from_json(data: Any, size: int) -> gymnasium.spaces.Discrete:
         n, start = (data["action_choices"][name] for name in ("n", "start"))
         if type(n) is not int or type(start) is not int or n != size or not (0 < n <= EXACT and abs(start) <= EXACT):
-            raise ValueError(f"a choice of {n!r} from {start!r} for {size} actions")
+            raise ValueError(f"a choice of {n!r} from {start!r}, and the size is {size}")
         return gymnasium.spaces.Discrete(n, start=start)
 
     def random(self, generator: np.random.Generator) -> npt.NDArray[Any]:
@@ -151,7 +151,7 @@ def _codec(space: gymnasium.Space[Any], env_id: str) -> BoxActions | DiscreteAct
         return BoxActions(space, env_id)
     if isinstance(space, gymnasium.spaces.Discrete):
         return DiscreteActions(space, env_id)
-    raise UsageError(f"{env_id} has {type(space).__name__} actions; a Box or a Discrete is needed")
+    raise UsageError(f"{env_id}'s action space is a {type(space).__name__}; a Box or a Discrete is needed")
 
 
 class Spaces:
@@ -183,7 +183,7 @@ class Spaces:
     def difference(self, other: Spaces) -> str | None:
         """What the other has that these have not, in words; None if they are the same."""
         if self.actions.kind != other.actions.kind:
-            return f"{self.actions.kind} actions, and {other.id} has {other.actions.kind} ones"
+            return f"an action space of kind {self.actions.kind}, and {other.id} has one of kind {other.actions.kind}"
         facts = ("observations of size", "actions of size", "actions of shape", "actions from", "actions to")
         for what, ours, theirs in zip(facts, self._facts(), other._facts(), strict=True):
             if np.shape(ours) != np.shape(theirs) or not np.allclose(ours, theirs, rtol=1e-6):
