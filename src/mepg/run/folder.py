@@ -15,9 +15,11 @@ from __future__ import annotations
 import contextlib
 import csv
 import fcntl
+import functools
 import io
 import os
 import platform
+import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +30,7 @@ import numpy.typing as npt
 from mepg.envs.simulators import full_id
 from mepg.envs.spaces import Spaces
 from mepg.errors import UsageError
+from mepg.native.processor import best, extensions
 from mepg.run.config import Config
 from mepg.run.evaluate import Episode
 from mepg.run.files import (
@@ -35,6 +38,7 @@ from mepg.run.files import (
     Checksum,
     Damaged,
     checksum,
+    digest,
     not_writable,
     open_lock,
     read_npz,
@@ -230,9 +234,12 @@ class MetricsFile:
         self._file.close()
 
 
+@functools.cache
 def versions() -> dict[str, str]:
     """What bits may depend on."""
-    found = {"python": platform.python_version(), "machine": platform.machine()}
+    found = {"python": platform.python_version(), "machine": platform.machine(), "processor": _processor()}
+    if (commit := _commit()) is not None:
+        found["commit"] = commit
     for package in (
         "mepg",
         "jax",
@@ -247,6 +254,24 @@ def versions() -> dict[str, str]:
         with contextlib.suppress(PackageNotFoundError):
             found[package] = version(package)
     return found
+
+
+def _processor() -> str:
+    """Which instructions it has: two that say the same round alike."""
+    return f"{best().name}-{digest(extensions())[:8]}"
+
+
+def _commit() -> str | None:
+    """Of the source that runs, if it is a checkout; with -dirty if it has been changed since."""
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
+    try:
+        said = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return said or None
 
 
 def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:

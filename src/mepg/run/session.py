@@ -206,7 +206,8 @@ class Session:
 
     def _note_changed_versions(self) -> None:
         was, now = self.folder.versions(), versions()
-        changed = [f"{name} {was.get(name)} -> {now[name]}" for name in now if was.get(name) != now[name]]
+        known = [name for name in now if name in was and name != "commit"]  # a version says more to its user
+        changed = [f"{name} {was[name]} -> {now[name]}" for name in known if was[name] != now[name]]
         if changed:
             self.notes.append(f"versions have changed since this run began ({', '.join(changed)}): bits may differ")
 

@@ -1,0 +1,64 @@
+"""run the beginning of published runs again, and compare every number"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mepg import flags
+from mepg.commands import Answer, Arguments, Parser
+from mepg.errors import UsageError
+from mepg.process import EXIT_FAILURE
+from mepg.words import many
+
+if TYPE_CHECKING:
+    from mepg.run.verify import Verdict
+
+SHOWN = 3  # differences of a run that are printed
+
+
+def add_arguments(parser: Parser) -> None:
+    parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="folders of finished runs")
+    flags.add_count(parser, "--steps", 20_000, "how many of each are run again")
+    flags.add_env(parser)
+
+
+def answer(arguments: Arguments) -> Answer:
+    from mepg.run import machine
+    from mepg.run.folder import Folder
+    from mepg.run.verify import TOLERANCE, verify
+
+    flags.require("steps", arguments.steps)
+    folders = [Folder(path) for path in arguments.runs]
+    threads = {folder.config().threads for folder in folders}
+    if len(threads) > 1:
+        raise UsageError("these runs were computed on different numbers of cores: verify them one by one")
+    machine.take_over(*threads)
+    data, agree = [], True
+    for folder in folders:
+        verdict = verify(folder, arguments.steps, arguments.env)
+        agree &= verdict.agrees
+        arguments.say("\n".join([f"{folder.path}: {_in_words(verdict, TOLERANCE)}", *_details(verdict)]))
+        shown = [{**one._asdict()} for one in verdict.differences]
+        about = {"agrees": verdict.agrees, "exact": verdict.exact, "until": verdict.until, "numbers": verdict.numbers}
+        data.append({"run": str(folder.path), **about, "elsewhere": verdict.elsewhere, "differences": shown})
+    return Answer({"runs": data, "agree": agree}, "", 0 if agree else EXIT_FAILURE)
+
+
+def _in_words(verdict: "Verdict", tolerance: float) -> str:
+    compared = f"{many(verdict.numbers, 'number')} up to step {verdict.until:,}"
+    if verdict.exact:
+        return f"true, bit for bit: {compared}"
+    if not verdict.agrees:
+        return f"NOT what is published: {many(len(verdict.differences), 'number')} of {compared} came out otherwise"
+    if verdict.departs is None:
+        return f"agrees to {tolerance:.1%}, computed elsewhere: {compared}"
+    return (
+        f"agrees to {tolerance:.1%}, computed elsewhere, until step {verdict.departs:,}: from there on two machines' "
+        "roundings have grown too large for a comparison"
+    )
+
+
+def _details(verdict: "Verdict") -> list[str]:
+    lines = [f"  {one}" for one in verdict.differences[:SHOWN]] if not verdict.agrees else []
+    if verdict.agrees and not verdict.learned:
+        lines.append("  nothing is learned so early: more --steps would say more")
+    return lines + ([f"  {each}" for each in verdict.elsewhere] if not verdict.exact else [])

@@ -1,0 +1,151 @@
+"""A published run is true, or it is not."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from mepg.cli import main
+from mepg.run.files import read_sealed, write_sealed
+from mepg.run.folder import Folder
+
+TRAIN = ["--env", "Pendulum-v1", "--set", "hidden=8,8", "--set", "batch_size=8", "--log", "csv", "--json"]
+TRAIN += ["--eval-every", "1000", "--eval-episodes", "2", "--set", "warmup=500"]
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("published")
+    for seed in (0, 1):
+        argv = ["train", "me-ddpg", *TRAIN, "--steps", "3000", "--seed", str(seed), "--out", str(folder / f"{seed}")]
+        assert main(argv) == 0
+    return folder
+
+
+@pytest.fixture
+def run(published, tmp_path):
+    return shutil.copytree(published / "0", tmp_path / "run")
+
+
+def verify(capsys, *argv):
+    status = main(["verify", *map(str, argv), "--json"])
+    out, err = capsys.readouterr()
+    return status, json.loads(out)["runs"] if out else err
+
+
+def reseal(path, **changes):
+    """As a forger would."""
+    about = Folder(path)
+    data = read_sealed(about.config_file)
+    write_sealed(about.config_file, {**data, **changes})
+    config = about.config()
+    found = dict(np.load(about.evaluations_file))
+    found["config"] = np.frombuffer(bytes.fromhex(config.fingerprint), np.uint8)
+    np.savez(about.evaluations_file, **found)
+    summary = {name: value for name, value in read_sealed(about.result_file).items() if name not in ("config", "files")}
+    about.finish(config, summary)
+
+
+def multiply(path, step, factor):
+    """The critic's loss in that row of metrics.csv."""
+    lines = [line.split(",") for line in (path / "metrics.csv").read_text().splitlines()]
+    column = lines[0].index("train/critic_loss")
+    for row in lines:
+        if row[0] == str(step):
+            row[column] = repr(float(row[column]) * factor)
+    (path / "metrics.csv").write_text("\n".join(",".join(row) for row in lines) + "\n")
+
+
+def elsewhere(path):
+    return {"versions": {**read_sealed(path / "run.json")["versions"], "processor": "another"}}
+
+
+def contents(path):
+    return {file: file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+
+
+def test_what_is_true_is_true_bit_for_bit(published, capsys):
+    before = contents(published)
+    status, runs = verify(capsys, published / "0", published / "1", "--steps", "2500")
+    assert status == 0
+    for found in runs:
+        assert found["exact"]
+        assert found["until"] == 2000
+        assert found["numbers"] > 10
+        assert found["differences"] == []
+    assert contents(published) == before  # nothing is written
+    assert main(["verify", str(published / "0"), "--steps", "1000"]) == 0
+    out = capsys.readouterr().out
+    assert "true, bit for bit" in out
+    assert "nothing is learned" not in out
+
+
+def test_a_digit_that_was_altered(run, capsys):
+    multiply(run, 2000, 1 + 1e-9)
+    status, err = verify(capsys, run)  # not even sealed
+    assert status == 2
+    assert "metrics.csv is not what was written" in err
+    reseal(run)
+    status, (found,) = verify(capsys, run)
+    assert status == 1
+    assert not found["agrees"]
+    (difference,) = found["differences"]
+    assert (difference["step"], difference["name"]) == (2000, "train/critic_loss")
+    assert main(["verify", str(run)]) == 1
+    out = capsys.readouterr().out
+    assert "NOT what is published" in out
+    assert "step 2,000, train/critic_loss: " in out
+
+
+def test_an_evaluation_that_was_altered(run, capsys):
+    found = dict(np.load(run / "evaluations.npz"))
+    found["results"][1, 0] += 1e-6
+    np.savez(run / "evaluations.npz", **found)
+    reseal(run)
+    status, (verdict,) = verify(capsys, run)
+    assert status == 1
+    assert [one["name"] for one in verdict["differences"]] == ["eval/0/return"]
+
+
+def test_another_seed_under_a_false_name(published, tmp_path, capsys):
+    path = shutil.copytree(published / "1", tmp_path / "claimed")
+    config = read_sealed(path / "run.json")["config"]
+    reseal(path, config={**config, "seed": 0})
+    status, (found,) = verify(capsys, path)
+    assert status == 1
+    assert found["until"] == 1000
+
+
+def test_computed_elsewhere(run, capsys):
+    """Bits differ there: compared within a tolerance, until roundings have grown."""
+    multiply(run, 1000, 1 + 1e-6)
+    reseal(run, **elsewhere(run))
+    status, (found,) = verify(capsys, run)
+    assert (status, found["exact"], found["agrees"], found["until"]) == (0, False, True, 3000)
+    assert any("processor: another then" in line for line in found["elsewhere"])
+    multiply(run, 2000, 1.5)
+    reseal(run)
+    status, (found,) = verify(capsys, run)
+    assert (status, found["agrees"], found["until"]) == (0, True, 2000)
+    assert main(["verify", str(run)]) == 0
+    assert "agrees to 0.1%, computed elsewhere, until step 2,000" in capsys.readouterr().out
+    multiply(run, 1000, 1.5)  # of the first thousand steps, of which half learned: no machine rounds like that
+    reseal(run)
+    status, (found,) = verify(capsys, run)
+    assert (status, found["agrees"], found["until"]) == (1, False, 1000)
+
+
+def test_what_cannot_be_verified(run, tmp_path, capsys):
+    for argv, says in (
+        ([run, "--steps", "999"], "publishes nothing before step 1,000"),
+        ([run, "--steps", "0"], "steps must be at least 1"),
+        ([tmp_path], "holds no run"),
+    ):
+        status, err = verify(capsys, *argv)
+        assert status == 2
+        assert says in err
+    (run / "result.json").unlink()
+    status, err = verify(capsys, run)
+    assert status == 2
+    assert "holds an unfinished run" in err
