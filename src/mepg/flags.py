@@ -131,6 +131,11 @@ def add_env(parser: ArgumentParser) -> None:
     add_algorithm(parser)
 
 
+def add_best(parser: Parser) -> None:
+    words = "the policy of the best evaluation; choosing it afterwards flatters (the last one)"
+    parser.add_argument("--best", action="store_true", help=words)
+
+
 def add_episodes(parser: ArgumentParser) -> None:
     add_count(parser, "--episodes", 10, "how many episodes of a run")
     add_count(parser, "--seed", 0, "which episodes", "S")

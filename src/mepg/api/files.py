@@ -113,6 +113,13 @@ def read_model(location: Location, env: Any = None) -> SavedModel:
         raise UsageError(f"{name} is damaged: {error!r}") from None
 
 
+def run_at(location: Location) -> Folder:
+    """The run in this folder; a UsageError if it is something else."""
+    if not isinstance(location, str | Path) or not (Path(location) / "run.json").is_file():
+        raise UsageError(f"best=True: {name_of(location)} is not the folder of a run, which keeps its best policy")
+    return Folder(Path(location))
+
+
 def _read_run(folder: Folder, env: Any) -> SavedModel:
     """The newest whole checkpoint of a run, as if it had been saved as a model."""
     identity = folder.identity()

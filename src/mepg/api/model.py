@@ -16,7 +16,7 @@ from mepg import algos
 from mepg.api.acting import Loaded
 from mepg.api.arguments import SPEC_ARGUMENTS, instead_of, run_settings, spec_from, takes_run_settings, whole
 from mepg.api.callbacks import Callbacks
-from mepg.api.files import Location, name_of, read_model
+from mepg.api.files import Location, name_of, read_model, run_at
 from mepg.api.logger import Logger
 from mepg.api.storage import Storage
 from mepg.api.vecenv import infos_of
@@ -25,6 +25,7 @@ from mepg.errors import UsageError
 from mepg.run.checkpoint import unflatten
 from mepg.run.files import Damaged
 from mepg.run.loop import Loop, Record
+from mepg.run.policy import read_best, ready_to_learn
 from mepg.run.program import Program
 from mepg.run.questions import Questions
 from mepg.run.threads import limit_threads
@@ -265,11 +266,14 @@ class Model(Storage):
         custom_objects: Any = None,  # noqa: ARG003
         print_system_info: bool = False,  # noqa: ARG003
         force_reset: bool = True,  # noqa: ARG003
+        *,
+        best: bool = False,
         **others: Any,
     ) -> Self:
         """The model that `save` wrote, or the one in a folder of `mepg train`.
 
         :param env: to go on learning in; without one the model can only predict
+        :param best: of a run's folder, the policy of its best evaluation; it goes on learning with a new Adam
         :param others: arguments of the class that are to be other than they were saved, such as buffer_size
         """
         (config, spaces), steps, episodes, arrays = read_model(path, env)
@@ -285,10 +289,14 @@ class Model(Storage):
         model._spaces, model._config = spaces, model._make_config(spaces.id, 1)
         agent = model._config.build(spaces.sizes)
         model._program, model._questions = Program(model._config, agent, spaces.sizes), Questions(agent, model.seed)
+        template = model._program.template
         try:
-            state = unflatten(arrays, model._program.template, "agent")
+            state = unflatten(arrays, template, "agent")
         except Damaged as damage:
             raise UsageError(f"{name_of(path)} is damaged: {damage}") from None
+        if best:
+            online, steps, _ = read_best(run_at(path), config, template)
+            state = ready_to_learn(online, template)
         model._standing = Loaded(model._program.flatten(state), steps, episodes, None, threading.RLock())
         if env is not None:
             model.set_env(env)

@@ -13,6 +13,7 @@ COMPUTES = True
 def add_arguments(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
     flags.add_episodes(parser)
+    flags.add_best(parser)
     flags.add_path(parser, "--video", "FILE", "film the first episode: .mp4 or .gif")
     parser.add_argument("--render", action="store_true", help="watch in a window")
 
@@ -36,7 +37,7 @@ def answer(arguments: Arguments) -> Answer:
     folder = Folder(arguments.run)
     film = contextlib.nullcontext() if arguments.video is None else Film(arguments.video)
     env = Env(folder.env(arguments.env), "human" if arguments.render else "rgb_array" if arguments.video else None)
-    policy = load_policy(folder, env)
+    policy = load_policy(folder, env, best=arguments.best)
     arguments.say(policy.title)
     episodes = []
     for i in range(arguments.episodes):

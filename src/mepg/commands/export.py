@@ -14,6 +14,7 @@ COMPUTES = True
 def add_arguments(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
     flags.add_env(parser)
+    flags.add_best(parser)
     flags.add_path(parser, "--onnx", "FILE", "an ONNX graph: policy.onnx")
     flags.add_path(parser, "--numpy", "DIR", "policy.npz, and policy.py that needs only NumPy")
     flags.add_path(parser, "--card", "FILE", "a model card (README.md in RUN), and a film", nargs="?", const=Path())
@@ -49,7 +50,7 @@ def _write_programs(folder: Any, arguments: Arguments, data: dict[str, Any]) -> 
     """The policy for ONNX and NumPy; lines about it, and the same in `data`."""
     from mepg.export.files import TOLERANCE, export_numpy, export_onnx, open_run
 
-    source = open_run(folder, arguments.env)
+    source = open_run(folder, arguments.env, best=arguments.best)
     data |= source.about
     lines = [source.policy.title]
     mixed = getattr(source.policy.config.spec, "precision", "full") != "full"

@@ -6,6 +6,7 @@ metrics.csv         a row for every 1,000 steps, with Stable-Baselines3's names
 events.out.*        the same for TensorBoard
 checkpoints/, replay/   see `checkpoint`; `replay/` goes when the run is finished
 policy.safetensors  the final networks, with all that is needed to use them
+best.safetensors    those of the best evaluation so far, with its step and return
 result.json, curve.png  written last: a run that has them is finished
 inspect.json, inspect.png   what `mepg inspect` found, if anyone asked
 """
@@ -74,6 +75,7 @@ class Folder:
         self.evaluations_file = path / "evaluations.npz"
         self.metrics_file = path / "metrics.csv"
         self.policy_file = path / "policy.safetensors"
+        self.best_file = path / "best.safetensors"
         self.result_file = path / "result.json"
         self.curve_file = path / "curve.png"
         self.inspection_file = path / "inspect.json"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from mepg.core.arithmetic import ours
@@ -14,7 +15,7 @@ from mepg.envs.spaces import Row
 from mepg.errors import UsageError
 from mepg.run.checkpoint import Checkpoints, flatten, unflatten
 from mepg.run.config import Config
-from mepg.run.files import Damaged, read_sealed_arrays, write_sealed_arrays
+from mepg.run.files import Damaged, count, finite, read_sealed_arrays, write_sealed_arrays
 from mepg.run.folder import Folder
 from mepg.run.identity import Identity
 
@@ -26,11 +27,14 @@ class Policy(NamedTuple):
     state: Any
     step: int  # of training, at which it was saved
     exploit: Any
+    best_return: float | None = None  # of the evaluation that it was kept for; None: it was not chosen for that
 
     @property
     def title(self) -> str:
         """Whose it is, and whether there is more to come."""
         whose = f"{self.config.algorithm} on {self.config.env}"
+        if self.best_return is not None:
+            return f"{whose}; its best evaluation so far, {self.best_return:,.1f} at step {self.step:,}"
         if self.step == self.config.steps:
             return whose
         return f"{whose}; the run is unfinished, this is its policy at step {self.step:,}"
@@ -46,17 +50,46 @@ def save_policy(folder: Folder, identity: Identity, state: Any) -> None:
     write_sealed_arrays(folder.policy_file, flatten(online_networks(state), "agent"), identity.to_json())
 
 
+def save_best(folder: Folder, identity: Identity, state: Any, step: int, mean_return: float) -> None:
+    """The same, for the evaluation that is the best so far."""
+    about = {**identity.to_json(), "step": step, "return": mean_return}
+    write_sealed_arrays(folder.best_file, flatten(online_networks(state), "agent"), about)
+
+
+def read_best(folder: Folder, config: Config, template: Any) -> tuple[Any, int, float]:
+    """What `save_best` wrote: the networks, their step and their return."""
+    if not folder.best_file.exists():
+        raise UsageError(
+            f"{folder.path} holds no {folder.best_file.name}: its run has not been evaluated yet, or an older version "
+            "of mepg, which did not keep the best policy, evaluated it"
+        )
+    try:
+        arrays, about = read_sealed_arrays(folder.best_file)
+        if Config.from_json(about.get("config")) != config:
+            raise Damaged(f"{folder.best_file.name} is another run's")
+        step, mean_return = count(about["step"]), finite(about["return"])
+        return unflatten(arrays, online_networks(template), "agent"), step, mean_return
+    except (Damaged, UsageError, KeyError, ValueError) as damage:
+        raise UsageError(f"{folder.path} holds a damaged policy: {damage}") from None
+
+
 @ours
-def load_policy(folder: Folder, env: Env) -> Policy:
+def load_policy(folder: Folder, env: Env, *, best: bool = False) -> Policy:
     """The final policy of the run in `folder`, or while it is unfinished that of its newest whole checkpoint.
 
     It is played only in an environment that has the observations and actions it was trained with.
+
+    :param best: that of its best evaluation instead
     """
     identity = folder.identity()
     identity.require_fit(env.spaces)
     config = identity.config
     agent = config.build(env.sizes)
-    state, step = read_state(folder, config, jax.eval_shape(agent.init, jax.random.key(0)))
+    template = jax.eval_shape(agent.init, jax.random.key(0))
+    if best:
+        state, step, mean_return = read_best(folder, config, template)
+        return Policy(config, state, step, ours(jax.jit(agent.exploit)), mean_return)
+    state, step = read_state(folder, config, template)
     return Policy(config, state, step, ours(jax.jit(agent.exploit)))
 
 
@@ -85,5 +118,21 @@ def online_networks(state: Any) -> Any:
     return jax.tree.map(
         lambda leaf: Trainable(leaf.params, None, None) if isinstance(leaf, Trainable) else leaf,
         state,
-        is_leaf=lambda leaf: isinstance(leaf, Trainable),
+        is_leaf=_is_trainable,
     )
+
+
+def ready_to_learn(online: Any, template: Any) -> Any:
+    """What `online_networks` took apart, with targets that begin as the networks are and an Adam that begins anew."""
+
+    def complete(like: Any, leaf: Any) -> Any:
+        if not _is_trainable(like):
+            return leaf
+        moments = jax.tree.map(lambda moment: jnp.zeros(moment.shape, moment.dtype), like.moments)
+        return Trainable(leaf.params, None if like.target is None else leaf.params, moments)
+
+    return jax.tree.map(complete, template, online, is_leaf=_is_trainable)
+
+
+def _is_trainable(leaf: Any) -> bool:
+    return isinstance(leaf, Trainable)

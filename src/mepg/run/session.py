@@ -23,7 +23,7 @@ from mepg.run.folder import Folder, versions
 from mepg.run.identity import Identity
 from mepg.run.logs import check, open_logs
 from mepg.run.loop import Evaluations, Record
-from mepg.run.policy import save_policy
+from mepg.run.policy import save_best, save_policy
 
 
 class Session:
@@ -131,6 +131,10 @@ class Session:
         if record.evaluation is not None:
             self.folder.write_evaluations(self.config, self.loop.evaluations)
             total, length = map(float, np.mean(record.evaluation, axis=0))
+            *before, here = mean_returns(self.loop.evaluations)
+            if all(here > earlier for earlier in before):
+                identity = Identity(self.config, self.loop.envs.spaces)
+                save_best(self.folder, identity, self.loop.state, record.step, here)
             self._log({"eval/mean_reward": total, "eval/mean_ep_length": length}, record.step)
 
     def _log(self, row: dict[str, float], step: int) -> None:
@@ -239,9 +243,14 @@ def mean_of_five_best(means: Iterable[float]) -> float:
     return float(np.mean(sorted(means, reverse=True)[:5]))
 
 
+def mean_returns(evaluations: Evaluations) -> list[float]:
+    """Of each evaluation."""
+    return [float(np.mean([episode.total for episode in episodes])) for episodes in evaluations.values()]
+
+
 def summary(evaluations: Evaluations, spent: Spent) -> dict[str, Any]:
     """What a run came to: the paper's metric (D17) and the plain ones beside it."""
-    means = [float(np.mean([episode.total for episode in episodes])) for episodes in evaluations.values()]
+    means = mean_returns(evaluations)
     last_step, last = list(evaluations.items())[-1]
     return {
         "steps": last_step,
