@@ -131,7 +131,7 @@ def add_env(parser: ArgumentParser) -> None:
     add_algorithm(parser)
 
 
-def add_best(parser: Parser) -> None:
+def add_best(parser: ArgumentParser) -> None:
     words = "the policy of the best evaluation; choosing it afterwards flatters (the last one)"
     parser.add_argument("--best", action="store_true", help=words)
 
