@@ -112,6 +112,10 @@ class Checkpoints:
         write_sealed(self._path(snapshot.step, "json"), content)
         self._prune(snapshot.step)
 
+    def _path(self, step: int, suffix: str) -> Path:
+        """The name of a checkpoint's file; `steps` reads it back."""
+        return self.folder / f"{step:09d}.{suffix}"
+
     def steps(self) -> list[int]:
         """The steps at which there are checkpoints, the newest first."""
         names = (path.stem for path in self.folder.glob("*.json"))
@@ -129,9 +133,9 @@ class Checkpoints:
             rows, spent = count(content["rows"]), Spent(*map(finite, content["seconds"]))
             metrics = _checksum(content["metrics"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise Damaged(f"{step:09d}.json: {error!r}") from None
+            raise Damaged(f"{self._path(step, 'json').name}: {error!r}") from None
         if _gaps(pieces, rows - min(rows, replay.capacity), rows):
-            raise Damaged(f"{step:09d}.json: pieces of the replay memory are missing")
+            raise Damaged(f"{self._path(step, 'json').name}: pieces of the replay memory are missing")
         for piece in pieces:
             block = read_arrays(self.replay_folder / piece.name, piece.sha256).get("rows")
             if block is None or block.shape != (piece.stop - piece.start, replay.width) or block.dtype != np.float32:
@@ -146,7 +150,7 @@ class Checkpoints:
         try:
             return self._arrays(content), max(count(number) for number in content["episodes"]) + 1
         except (KeyError, TypeError, ValueError) as error:
-            raise Damaged(f"{step:09d}.json: {error!r}") from None
+            raise Damaged(f"{self._path(step, 'json').name}: {error!r}") from None
 
     def metrics(self, step: int) -> Checksum | None:
         """Of metrics.csv as it was at `step`."""
@@ -184,9 +188,6 @@ class Checkpoints:
             evaluations={count(step): _episodes(episodes) for step, episodes in content["evaluations"]},
             sums=_alike(arrays["sums"], like.sums),
         )
-
-    def _path(self, step: int, suffix: str) -> Path:
-        return self.folder / f"{step:09d}.{suffix}"
 
     def _prune(self, step: int) -> None:
         """Remove what the checkpoint just written, at `step`, and the one before it do not need.
