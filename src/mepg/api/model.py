@@ -64,13 +64,13 @@ class Model(Storage):
     :param policy_kwargs: ``net_arch``, ``n_critics``, ``layer_norm``, ``dropout_rate``
     :param verbose: 1: a table of metrics now and then
     :param seed: everything random follows from it; none given: another one each time
-    :param threads: cores to compute on; can only be said before the first model of a process
+    :param threads: cores to compute on; the first model of a process decides
     """
 
     algorithm: ClassVar[str] = ""  # as `mepg list` names it
     default_spec: ClassVar[Any] = None
     _logger: Any = None
-    _learn_began_at = 0  # steps of earlier calls of `learn` that began anew
+    _learn_began_at = 0  # the step at which `num_timesteps` was 0
 
     def __init_subclass__(cls) -> None:
         cls.default_spec = algos.find(cls.algorithm).spec
@@ -270,7 +270,7 @@ class Model(Storage):
         """The model that `save` wrote, or the one in a folder of `mepg train`.
 
         :param env: to go on learning in; without one the model can only predict
-        :param others: arguments of the class that are to be other than they were saved, such as buffer_size
+        :param others: arguments of the class that replace those that were saved, such as buffer_size
         """
         (config, spaces), steps, episodes, arrays = read_model(path, env)
         kind = cls if cls.algorithm else _class_of(config.algorithm)
@@ -327,7 +327,7 @@ def _subclasses(kind: type[Model]) -> list[type[Model]]:
 
 
 def _prepare(threads: int) -> None:
-    """Settle threads and compiled programs with the machine, once for each process."""
+    """Set the number of threads, once for each process."""
     global _PREPARED
     if _PREPARED is None:
         limit_threads(threads)
@@ -344,7 +344,7 @@ def _count(env: Any) -> int:
 
 
 def _variables(record: Record, actions: npt.NDArray[Any], obs: npt.NDArray[np.float32]) -> dict[str, Any]:
-    """What callbacks look for in their `locals`: as with Stable-Baselines3's VecEnv, episodes have begun anew."""
+    """What callbacks find in their `locals`: as with Stable-Baselines3's VecEnv, the next episodes have begun."""
     infos, ended = infos_of(record.results), iter(record.episodes)
     for info, result in zip(infos, record.results, strict=True):
         if result.over:

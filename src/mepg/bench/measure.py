@@ -111,7 +111,7 @@ def in_turns(what: str, contenders: dict[str, Contender], rounds: int, watch: Wa
 
 
 def measure(rounds: int, peers: list[Peer], watch: Watch) -> dict[str, Any]:
-    """All of it. Takes a quarter of an hour; more with other libraries."""
+    """Every measurement: a quarter of an hour, and longer with other libraries."""
     cores = sorted(os.sched_getaffinity(0))
     one = cores[-1:]
     results: dict[str, Any] = {"about": _about(cores)}

@@ -1,4 +1,4 @@
-"""How long a run takes on this machine, from a short try of it."""
+"""How long a run takes on this machine, estimated from a few of its steps."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Speed(NamedTuple):
 
 
 def measure(config: Config) -> Speed:
-    """From a few steps of this run, without a trace of it."""
+    """Time a few steps of this run; nothing is written."""
     spec = replace(config.spec, warmup=WARMUP, replay_size=10_000)
     config = replace(config, spec=spec, steps=10**9, eval_every=10**9)
     began = time.perf_counter()

@@ -38,7 +38,7 @@ _NODES = {name: _Node(kind) for name, kind in _PLAIN.items()} | {
 
 
 def require_onnx() -> tuple[Any, Any]:
-    """The two packages, or what to type to have them."""
+    """The two packages; a UsageError says how to install them."""
     try:
         import onnx
         import onnxruntime

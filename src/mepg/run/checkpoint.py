@@ -1,8 +1,8 @@
 """Checkpoints: the networks and counters in one small file each, the replay memory in pieces that never change.
 
-    checkpoints/000010000.json           what belongs to it, with checksums: written last, so it is the commit
+    checkpoints/000010000.json           its manifest, with checksums: written last, so until then it does not count
     checkpoints/000010000.safetensors    the agent's state and the run's counters
-    replay/000005000-000010000.safetensors   the rows that were added since the checkpoint before
+    replay/000005000-000010000.safetensors   the rows that were added since the previous checkpoint
 
 A piece of the replay memory is written once, with the checkpoint that needs it, and removed when the
 ring has moved past it. Nothing is ever overwritten, so a run that dies while it writes a checkpoint
@@ -157,7 +157,7 @@ class Checkpoints:
         return _checksum(self._manifest(step).get("metrics"))
 
     def drop_replay(self) -> None:
-        """A finished run needs its replay memory no more."""
+        """Remove the replay memory, which a finished run no longer needs."""
         shutil.rmtree(self.replay_folder, ignore_errors=True)
 
     def _manifest(self, step: int) -> dict[str, Any]:
@@ -207,7 +207,7 @@ class Checkpoints:
             except (Damaged, TypeError):
                 continue
         left_over = [*self.replay_folder.glob("*[0-9]*.safetensors*"), *self.folder.glob(".*.writing")]
-        for path in left_over:  # the latter, and the former with a dot before it, a process died over
+        for path in left_over:  # no longer needed, or half written by a killed process
             if path.name not in needed:
                 path.unlink()
 
@@ -220,11 +220,11 @@ def _checksum(data: Any) -> Checksum | None:
     try:
         return None if data is None else Checksum(*data)
     except TypeError:
-        raise Damaged(f"{data!r} is no checksum") from None
+        raise Damaged(f"{data!r} is not a checksum") from None
 
 
 def _alike(array: npt.NDArray[Any], like: npt.NDArray[Any], axis: int = 0) -> npt.NDArray[Any]:
-    """The array, if it has the type of another, and its shape from `axis` on; and is finite."""
+    """The array, if it is finite and has the type of `like`, and its shape from `axis` on; else a ValueError."""
     same = array.dtype == like.dtype and array.ndim == like.ndim and array.shape[axis:] == like.shape[axis:]
     if not same or not np.isfinite(array).all():
         raise ValueError(

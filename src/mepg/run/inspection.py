@@ -1,4 +1,4 @@
-"""A run's critics, looked into: what they believe, against what really followed.
+"""What a run's critics believe, compared with what really followed.
 
 An episode is played with the policy that the critics judge: a Gaussian policy's actions are drawn, a deterministic
 policy's have no noise. At each step Q(s, a) and its band stand beside the discounted return that followed,
@@ -37,7 +37,7 @@ from mepg.run.policy import Policy, load_policy
 from mepg.run.questions import Questions
 
 FORMAT = 2
-BEYOND = 0.01  # the weight gamma^n that the rest of a return may have and be left away
+BEYOND = 0.01  # the rest of a return is ignored once its weight gamma^n is at most this
 LONGEST = 1_000  # steps of an episode that are judged where there is no time limit
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # of the bands whose coverage is counted
 POINTS = 500  # of all steps, so many are kept for the picture
@@ -185,7 +185,7 @@ class Player:
 
 
 def steps_until_negligible(discount: float) -> int | None:
-    """The first n with gamma^n <= BEYOND; None: there is none that one could wait for, and only real ends will do."""
+    """The first n with gamma^n <= BEYOND. None: it is too far away, and only episodes that end by themselves count."""
     if discount >= BEYOND ** (1 / evaluate.LONGEST):
         return None
     return 1 if discount <= BEYOND else math.ceil(math.log(BEYOND) / math.log(discount))
