@@ -201,7 +201,7 @@ class Count(NamedTuple):
 
 
 def count_parameters(spec: Spec, sizes: Sizes) -> Count:
-    """From shapes alone; nothing is trained or even initialised."""
+    """Counted from shapes alone; nothing is trained or even initialised."""
     return count_networks(jax.eval_shape(build(spec, sizes).init, jax.random.key(0)), spec)
 
 

@@ -88,7 +88,7 @@ def beliefs(
     play: Callable[[Any, Array, Key, Key], tuple[Array, Array]],
     spec: Spec,
 ) -> Beliefs:
-    """Those of an agent that keeps its critics at `theta(state)`, on axis 0."""
+    """The `Beliefs` of an agent that keeps its critics at `theta(state)`, on axis 0."""
 
     def subnetwork(state: Any, obs: Array, action: Array, key: Key) -> Array:
         of_all = theta(state)

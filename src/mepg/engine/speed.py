@@ -26,7 +26,7 @@ class Speed(NamedTuple):
     evaluation_step: float
 
     def seconds(self, config: Config) -> float:
-        """Of the whole run, if no evaluation ends early."""
+        """How long the whole run takes, if no evaluation episode ends early."""
         warmup = min(config.spec.warmup, config.steps)
         limit = time_limit_of(config.env) or 1_000
         evaluations = -(-config.steps // config.eval_every) * config.eval_episodes * limit
@@ -75,7 +75,7 @@ class Speeds:
             pass
 
     def of(self, job: Job) -> Speed | None:
-        """Of this job's algorithm, if it has been measured."""
+        """The speed of this job's algorithm, or None if it has not been measured."""
         try:
             return Speed(*map(float, self._known[_kind(job)]))
         except (KeyError, TypeError, ValueError):

@@ -23,7 +23,7 @@ TRACES = {"evaluations.npz", "metrics.csv", "policy.safetensors", "result.json",
 
 
 class Run(NamedTuple):
-    """What a run measured; unless it is finished, so far."""
+    """What a run has measured: all of it, or so far if it is not finished."""
 
     path: Path
     config: Config

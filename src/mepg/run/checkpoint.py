@@ -153,7 +153,7 @@ class Checkpoints:
             raise Damaged(f"{self._path(step, 'json').name}: {error!r}") from None
 
     def metrics(self, step: int) -> Checksum | None:
-        """Of metrics.csv as it was at `step`."""
+        """The checksum of metrics.csv as it was at `step`."""
         return _checksum(self._manifest(step).get("metrics"))
 
     def drop_replay(self) -> None:

@@ -126,7 +126,7 @@ def digest(data: Any) -> str:
 
 
 class Checksum(NamedTuple):
-    """Of the first `size` bytes of a file; more may follow."""
+    """The SHA-256 of the first `size` bytes of a file; more may follow."""
 
     size: int
     sha256: str

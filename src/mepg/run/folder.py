@@ -82,7 +82,8 @@ class Folder:
     def identity(self) -> Identity:
         """Which run is in this folder, and for which observations and actions."""
         if not self.config_file.is_file():
-            raise UsageError(f"{self.path} holds no run: there is no {self.config_file.name} in it")
+            reason = f"holds no run: there is no {self.config_file.name} in it"
+            raise UsageError(f"{self.path} {reason if self.path.is_dir() else 'is not a folder'}")
         try:
             data = read_sealed(self.config_file)
         except Damaged as damage:

@@ -95,7 +95,7 @@ class Inspection(NamedTuple):
         return self.noise.two_masks[-1] / self.noise.one_mask[-1]
 
     def figures(self) -> dict[str, Any]:
-        """All but what is only to be drawn."""
+        """The figures, without what is only drawn."""
         kept = {name: value for name, value in self._asdict().items() if not isinstance(value, Trace | MaskNoise)}
         return {**kept, "noise_ratio": self.noise_ratio}
 
@@ -219,7 +219,7 @@ def read_noise(folder: Folder, policy: Policy) -> MaskNoise:
 
 
 def _metrics(folder: Folder, policy: Policy) -> str:
-    """As far as they are sealed, by the run's end or by the checkpoint that the policy comes from."""
+    """The part of metrics.csv that has a checksum: the run's, or that of the checkpoint that the policy comes from."""
     ending = folder.ending(policy.config)
     try:
         if ending is not None:
@@ -232,7 +232,7 @@ def _metrics(folder: Folder, policy: Policy) -> str:
 
 
 def write_inspection(folder: Folder, found: Inspection) -> None:
-    """As inspect.json, from which it can be drawn again."""
+    """Write inspect.json, from which the picture can be drawn again."""
     content = found._asdict() | {name: getattr(found, name)._asdict() for name in ("first", "some", "noise")}
     about = {"format": FORMAT, "config": folder.config().fingerprint, "levels": LEVELS}
     write_sealed(folder.inspection_file, {**about, **content})

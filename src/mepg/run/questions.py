@@ -54,7 +54,7 @@ class Questions:
 
     @ours
     def covariance(self, state: Any, obs: Rows, actions: Rows) -> Rows:
-        """Of Q between any two of these states and actions. [B, B]"""
+        """The covariance of Q between any two of these inputs. [B, B]"""
         return np.array(self._covariance(state, obs, actions))
 
     @ours

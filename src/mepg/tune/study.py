@@ -107,7 +107,7 @@ class Study:
         self._looked = 0.0
 
     def jobs(self) -> Iterator[Job]:
-        """Of trials that an earlier process left, then of new ones, until there are as many as were wanted."""
+        """The jobs of trials that an earlier process left, then of new trials, until there are as many as wanted."""
         left = [trial for trial in self._study.trials if trial.state == self._optuna.trial.TrialState.RUNNING]
         for trial in left:
             for job in self._begin(self._optuna.trial.Trial(self._study, trial._trial_id)):
