@@ -32,7 +32,7 @@ def test_usage_errors_of_the_parser_are_one_line_and_exit_with_2(argv, says, cap
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (["eval", "nowhere"], "nowhere is not a folder"),
+        (["eval", "nowhere"], "holds no run"),
         (["eval", ".", "--episodes", "0"], "episodes must be at least 1"),
         (["show", "me-ddgp"], "did you mean 'me-ddpg'?"),
         (["params", "--env", "CartPole-v1"], "can use the discrete actions of CartPole-v1"),

@@ -306,7 +306,7 @@ def test_bad_input(finished, capsys):
     assert main(["export", str(finished / "me-sac")]) == 2
     assert "say what to write: --onnx FILE" in capsys.readouterr().err
     assert main(["export", "nowhere", "--numpy", "x"]) == 2
-    assert "nowhere is not a folder" in capsys.readouterr().err
+    assert "holds no run" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("missing", ["onnx", "onnxruntime"])

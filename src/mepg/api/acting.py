@@ -31,7 +31,7 @@ WITHOUT_END = 10**9  # rounds of steps: `learn` says how many to take
 
 
 class Loaded(NamedTuple):
-    """What a loaded model has until it gets an environment: enough to predict, not to learn."""
+    """A model that has no environment to learn in."""
 
     leaves: Leaves
     step: int

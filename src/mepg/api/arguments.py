@@ -53,7 +53,7 @@ def takes_run_settings(init: Callable[P, None]) -> Callable[P, None]:
 
 
 def run_settings(others: dict[str, Any]) -> dict[str, Any]:
-    """Take the settings of a run out of the arguments; those not given have their defaults."""
+    """Take them out of the arguments; those that are not there have their defaults."""
     found = {setting.name: others.pop(setting.name, setting.default) for setting in _of_a_model()}
     for setting in _of_a_model():
         setting.check(found[setting.name])

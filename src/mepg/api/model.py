@@ -64,7 +64,7 @@ class Model(Storage):
     :param policy_kwargs: ``net_arch``, ``n_critics``, ``layer_norm``, ``dropout_rate``
     :param verbose: 1: a table of metrics now and then
     :param seed: everything random follows from it; none given: another one each time
-    :param threads: cores to compute on; the first model of a process decides
+    :param threads: cores to compute on; can only be said before the first model of a process
     """
 
     algorithm: ClassVar[str] = ""  # as `mepg list` names it

@@ -82,8 +82,8 @@ class Folder:
     def identity(self) -> Identity:
         """Which run is in this folder, and for which observations and actions."""
         if not self.config_file.is_file():
-            reason = f"holds no run: there is no {self.config_file.name} in it"
-            raise UsageError(f"{self.path} {reason if self.path.is_dir() else 'is not a folder'}")
+            reason = f"there is no {self.config_file.name} in it" if self.path.is_dir() else "it is not a folder"
+            raise UsageError(f"{self.path} holds no run: {reason}")
         try:
             data = read_sealed(self.config_file)
         except Damaged as damage:
@@ -121,7 +121,7 @@ class Folder:
             raise UsageError(f"{self.path} holds another run ({shown}); choose another --out")
 
     def claim(self, config: Config, spaces: Spaces | None = None) -> contextlib.ExitStack:
-        """Make the folder, and lock it until the stack that is returned is closed."""
+        """Make the folder and lock it for as long as what is given back is open."""
         about = {"format": FORMAT, **Identity(config, spaces).to_json(), "versions": versions()}
         with contextlib.ExitStack() as locks:
             try:
@@ -232,7 +232,7 @@ class MetricsFile:
 
 
 def versions() -> dict[str, str]:
-    """The versions that a run's bits may depend on."""
+    """What bits may depend on."""
     found = {"python": platform.python_version(), "machine": platform.machine()}
     for package in (
         "mepg",

@@ -91,7 +91,7 @@ class Loop:
 
     @property
     def state(self) -> Any:
-        """The agent's state; the next step overwrites it."""
+        """The agent's; the next step writes over it."""
         return self.program.unflatten(self.leaves)
 
     @property
