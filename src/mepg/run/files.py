@@ -109,7 +109,7 @@ def read_sealed(path: Path) -> dict[str, Any]:
 def count(value: Any) -> int:
     """A whole number, 0 or more, from JSON; a ValueError if it is not one."""
     if type(value) is not int or not 0 <= value < 2**53:
-        raise ValueError(f"{str(value)[:50]!r} is not a whole number, 0 or more")
+        raise ValueError(f"{str(value)[:50]!r} is not a number of things")
     return value
 
 
