@@ -270,7 +270,7 @@ class Model(Storage):
         """The model that `save` wrote, or the one in a folder of `mepg train`.
 
         :param env: to go on learning in; without one the model can only predict
-        :param others: arguments of the class that replace those that were saved, such as buffer_size
+        :param others: arguments of the class that are to be other than they were saved, such as buffer_size
         """
         (config, spaces), steps, episodes, arrays = read_model(path, env)
         kind = cls if cls.algorithm else _class_of(config.algorithm)

@@ -14,11 +14,9 @@ COMPUTES = True
 def add_arguments(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
     flags.add_env(parser)
-    flags.add_path(parser, "--onnx", "FILE", "write an ONNX graph, such as policy.onnx")
-    flags.add_path(parser, "--numpy", "DIR", "write policy.npz, and a policy.py that needs only NumPy")
-    flags.add_path(
-        parser, "--card", "FILE", "write a model card and a film (README.md in RUN)", nargs="?", const=Path()
-    )
+    flags.add_path(parser, "--onnx", "FILE", "an ONNX graph: policy.onnx")
+    flags.add_path(parser, "--numpy", "DIR", "policy.npz, and policy.py that needs only NumPy")
+    flags.add_path(parser, "--card", "FILE", "a model card (README.md in RUN), and a film", nargs="?", const=Path())
 
 
 def answer(arguments: Arguments) -> Answer:

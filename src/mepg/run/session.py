@@ -239,7 +239,7 @@ def mean_of_five_best(means: Iterable[float]) -> float:
 
 
 def summary(evaluations: Evaluations, spent: Spent) -> dict[str, Any]:
-    """A run's result: the paper's metric (D17) and the plain ones beside it."""
+    """What a run came to: the paper's metric (D17) and the plain ones beside it."""
     means = [float(np.mean([episode.total for episode in episodes])) for episodes in evaluations.values()]
     last_step, last = list(evaluations.items())[-1]
     return {
