@@ -21,7 +21,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What is above, as soon as it is used: `mepg --help` need not wait for JAX."""
+    """Import the names above when they are first used: `mepg --help` need not wait for JAX."""
     if name not in __all__:
         raise AttributeError(f"module 'mepg' has no attribute {name!r}")
     import mepg.api

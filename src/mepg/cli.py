@@ -38,7 +38,7 @@ def _run(argv: Sequence[str] | None, output: Output, to_the_end: contextlib.Exit
     parser = build_parser()
     arguments = parser.parse_args(argv)
     command = arguments.command
-    if getattr(command, "SAVES", False):  # until there is something to save, and again once it is saved
+    if getattr(command, "SAVES", False):  # while there is nothing to save, a signal ends the process
         to_the_end.enter_context(ending_at_once())
     if getattr(arguments, "config", None):
         said = arguments.env, arguments.algorithm
@@ -56,7 +56,7 @@ def _run(argv: Sequence[str] | None, output: Output, to_the_end: contextlib.Exit
 
 
 def _start(threads: int) -> None:
-    """As every command starts that computes."""
+    """What a command that computes does first."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", str(threads))  # which NumPy reads when it is imported
     from mepg.run import machine
 
@@ -64,7 +64,7 @@ def _start(threads: int) -> None:
 
 
 def _trust_algorithms(arguments: argparse.Namespace) -> None:
-    """Import the modules of those that the user has named."""
+    """Import the modules of algorithms that the user has named as module:name."""
     named = [getattr(arguments, "algorithm", None), *getattr(arguments, "algorithms", ())]
     if any(":" in name for name in named if name):
         from mepg.algos import trust
@@ -81,7 +81,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """For all commands."""
+    """The parser of the whole command line, with a subparser for each command."""
     parser = _Parser(
         prog="mepg", description="Minimalist ensemble policy gradients: an ensemble for the price of one network."
     )
@@ -90,6 +90,6 @@ def build_parser() -> argparse.ArgumentParser:
     for name, command in commands().items():
         sub = subparsers.add_parser(name, help=command.__doc__, description=command.__doc__)
         sub.set_defaults(command=command, parser=sub)
-        sub.add_argument("--json", action="store_true", help="print for programs instead of people")
+        sub.add_argument("--json", action="store_true", help="print JSON, for programs")
         command.add_arguments(sub)
     return parser

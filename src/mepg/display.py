@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on, or many."""
+"""What a person sees while one run or many are going on."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _bars(console: Console, *texts: str, period: float) -> Progress:
 
 
 class _Watching:
-    """On a terminal, something that lives; where there is none, lines; nothing if quiet."""
+    """On a terminal, a display that is redrawn; elsewhere, lines; nothing if quiet."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -120,7 +120,7 @@ class Display(_Watching):
 
 
 class Board(_Watching):
-    """Many runs: a bar for each that goes on and one for the whole, or a line when one has ended."""
+    """Many runs: a bar for each current run and one for all, or a line when one has ended."""
 
     def __init__(self, jobs: Sequence[Job], finished: int, *, quiet: bool) -> None:
         super().__init__(quiet=quiet)

@@ -17,7 +17,7 @@ class RunFailure(Exception):
 
 @contextlib.contextmanager
 def failures_at(place: str) -> Iterator[None]:
-    """Say of a run's failure where it happened."""
+    """Put `place` in front of a RunFailure's message."""
     try:
         yield
     except RunFailure as failure:
@@ -34,7 +34,7 @@ def one_line(error: BaseException) -> str:
 
 
 def unknown(kind: str, name: str, known: Iterable[str], *, hint: str = "") -> UsageError:
-    """`name` is none of the `known` ones: say so, with the nearest of them."""
+    """The error for a `name` that is not `known`, with the nearest that is."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     suggestion = f"; did you mean {near[0]!r}?" if near else ""
     return UsageError(f"unknown {kind} {name!r}{suggestion}{hint}")

@@ -29,12 +29,12 @@ def count(text: str) -> int:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Separated by commas."""
+    """Names separated by commas."""
     return tuple(name for name in text.split(",") if name)
 
 
 def path(text: str) -> Path:
-    """Of something that is to be written."""
+    """A path to write to; an empty one is refused."""
     if not text.strip():
         raise ArgumentTypeError("a name is needed")
     return Path(text)
@@ -58,14 +58,14 @@ def add_settings(parser: ArgumentParser, kind: type, leave_out: Collection[str] 
 
 
 def said(arguments: Namespace, kind: type) -> dict[str, Any]:
-    """The settings of this kind, as they were said."""
+    """What the command line says about the settings that `kind` declares."""
     return {name: getattr(arguments, name) for name in settings_of(kind) if hasattr(arguments, name)}
 
 
 def read_settings(
     path: Path, parser: ArgumentParser, said_env: str | None, said_algorithm: str | None
 ) -> dict[str, Any]:
-    """A JSON file with the names of a parser's own flags, as its defaults; `about` is for people."""
+    """A JSON file with the names of a parser's own flags, as its defaults; an entry `about` is ignored."""
     from mepg.algos import find
     from mepg.run.files import Damaged, read_json, trusted
 
@@ -122,7 +122,7 @@ def add_runs(parser: ArgumentParser, nargs: str, words: str = "folders of runs, 
 
 
 def add_algorithm(parser: ArgumentParser) -> None:
-    words = "an algorithm of the runs, if it is module:name and you trust it"
+    words = "the runs' algorithm, if it is module:name and you trust it"
     parser.add_argument("--algorithm", metavar="ALGO", help=words)
 
 
@@ -137,8 +137,8 @@ def add_best(parser: ArgumentParser) -> None:
 
 
 def add_episodes(parser: ArgumentParser) -> None:
-    add_count(parser, "--episodes", 10, "how many episodes of a run")
-    add_count(parser, "--seed", 0, "which episodes", "S")
+    add_count(parser, "--episodes", 10, "how many to play")
+    add_count(parser, "--seed", 0, "decides which episodes are played", "S")
     add_env(parser)
 
 
@@ -149,7 +149,7 @@ def add_engine(parser: ArgumentParser) -> None:
 
 
 def engine_of(arguments: Namespace) -> Engine:
-    """The one that was chosen."""
+    """The engine that `add_engine`'s arguments choose."""
     from mepg.engine.local import Local
     from mepg.engine.ray import Ray
 

@@ -1,7 +1,7 @@
-"""A process of our own, `mepg` or one of its workers: what is settled there, and never in a user's.
+"""What `mepg` and its workers set up in their own process, and the library never does in a user's.
 
-Standard output and standard error last as long as the process does. Where nobody reads any longer, or the disk that
-they go to is full, what is printed is dropped and the work goes on. Whatever goes wrong is one line, and a status.
+Printing never stops the work: if nobody reads standard output or standard error any more, or their disk is full, what
+is printed is dropped. Every error is one line and an exit status.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def of_our_own() -> Iterator[None]:
 
 
 def exit_status(act: Callable[[], int]) -> int:
-    """What it gives; what goes wrong in it is one line on standard error."""
+    """The status that `act` gives; an error in it becomes one line on standard error and its status."""
     try:
         return act()
     except (UsageError, RunFailure) as error:
         said, status = str(error), EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILURE
     except KeyboardInterrupt:
         said, status = "interrupted", 128 + signal.SIGINT
-    except OSError as error:  # a full disk, a folder that is taken away: the checkpoints before it are whole
+    except OSError as error:  # a full disk, or a folder that is gone: earlier checkpoints are whole
         named = error.filename and error.strerror
         said, status = f"{error.filename}: {error.strerror}" if named else str(error), EXIT_FAILURE
     except MemoryError as error:
@@ -57,8 +57,8 @@ def exit_status(act: Callable[[], int]) -> int:
 
 
 def leave(status: int) -> NoReturn:
-    """End here. JAX would take most of a second to clean up, and a signal in the midst of that, or whatever goes wrong
-    in there, would be a bad end to a run that is safe.
+    """End at once. JAX would take most of a second to clean up; a signal or an error in that time would look like a
+    failure of a run that is safely saved.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -66,28 +66,28 @@ def leave(status: int) -> NoReturn:
 
 
 def plain(text: object) -> str:
-    """Without what could steer a terminal: names and messages may come out of a stranger's file."""
+    """Text without control characters: names and messages may come from a stranger's file."""
     return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in str(text))
 
 
 def program() -> str:
-    """What to type to get this program again."""
+    """What to type to start this program again."""
     if Path(sys.argv[0]).name == "__main__.py":
         return "python -m mepg"
     return "mepg" if shutil.which("mepg") else shlex.quote(os.path.relpath(sys.argv[0]))
 
 
 class _Lasting(io.FileIO):
-    """A descriptor that can always be written to."""
+    """A file descriptor to which writing never fails."""
 
-    trouble: OSError | None = None  # the first
+    trouble: OSError | None = None  # the first error
 
     def write(self, content: Any) -> int:
         try:
             return super().write(content)
         except OSError as error:
             self.trouble = error
-            _point(self.fileno(), os.devnull)  # for those who write to the descriptor itself, too
+            _point(self.fileno(), os.devnull)  # also for C code that writes to the descriptor itself
             return len(content)
 
 
@@ -127,14 +127,14 @@ class Output:
 
 @contextlib.contextmanager
 def lasting_output() -> Iterator[Output]:
-    """While this is open, `print` does not fail: not on closed streams, full disks, gone readers, or any letter."""
+    """While this is open, `print` never fails: on a closed stream, a full disk, a gone reader, an unknown letter."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:  # closed: the next file that is opened would get its number, and what is printed
             _point(number, os.devnull)
     names = [name for name in ("stdout", "stderr") if getattr(sys, name) is getattr(sys, f"__{name}__")]
-    before = {name: getattr(sys, name) for name in names}  # what a notebook or a test has put there is left to it
+    before = {name: getattr(sys, name) for name in names}  # a notebook's or a test's own streams are left alone
     for name, stream in before.items():
         lasting = _open_lasting(("stdout", "stderr").index(name) + 1, stream)
         setattr(sys, name, lasting)
@@ -149,7 +149,7 @@ def lasting_output() -> Iterator[Output]:
 
 
 def _open_lasting(descriptor: int, like: TextIO | None) -> TextIO:
-    """Text for a descriptor; letters that its encoding lacks are spelt out."""
+    """A text stream for a descriptor; letters that its encoding lacks are written as escapes."""
     return io.TextIOWrapper(
         io.BufferedWriter(_Lasting(descriptor, "w", closefd=False)),
         encoding=like.encoding if like is not None else "utf-8",

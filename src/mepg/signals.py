@@ -1,7 +1,7 @@
 """Ctrl-C and SIGTERM, for every kind of process.
 
-A process of our own that has something to save is asked to stop by the first signal, and ends at once by the second.
-In a user's process, Ctrl-C stays a KeyboardInterrupt, which waits for the end of a step.
+The first signal asks a process of `mepg` that has something to save to stop; the second ends it at once. In a user's
+process, Ctrl-C is still a KeyboardInterrupt, but waits for the current step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def status_of(name: str) -> int:
 
 
 def end_at_once(number: int, _: types.FrameType | None = None) -> None:
-    """Leave without a word from anyone else: files are whole or absent, and an orderly exit may crash in JAX."""
+    """Exit without any clean-up: files are whole or absent, and an orderly exit may crash in JAX."""
     show_cursor = b"\x1b[?25h\n" if os.isatty(_stderr()) else b""
     with contextlib.suppress(OSError):  # nobody may be there to read it
         os.write(_stderr(), show_cursor + b"mepg: interrupted; what the last checkpoint holds is safe\n")
@@ -29,13 +29,13 @@ def end_at_once(number: int, _: types.FrameType | None = None) -> None:
 
 
 def ending_at_once() -> contextlib.AbstractContextManager[None]:
-    """While there is nothing to save yet, or nothing any more."""
+    """Let a signal end the process at once, while there is nothing to save."""
     _stderr()
     return _handled_by(end_at_once)
 
 
 def ends_at_once() -> bool:
-    """Whether that is what would happen now."""
+    """Whether a signal would end the process at once now."""
     return signal.getsignal(signal.SIGTERM) is end_at_once
 
 
@@ -47,7 +47,7 @@ class Stop:
 
 @contextlib.contextmanager
 def stopping(act: Callable[[int], None] = lambda _: None) -> Iterator[Stop]:
-    """Note the first signal, and `act` on it; end at once by the second, which is not to be waited for."""
+    """Call `act` at the first signal, and note it; end the process at once at the second."""
     stop = Stop()
 
     def note(number: int, _: types.FrameType | None) -> None:
@@ -62,10 +62,10 @@ def stopping(act: Callable[[int], None] = lambda _: None) -> Iterator[Stop]:
 
 @contextlib.contextmanager
 def interrupt_between_steps() -> Iterator[Callable[[], None]]:
-    """Ctrl-C in the middle of an update would take the networks with it: let it wait for the step, once.
+    """Let Ctrl-C wait for the current step, once: in the middle of an update it would destroy the networks.
 
-    Gives a function that raises KeyboardInterrupt if it has come. Where others handle the signal, or in
-    another thread, it is left to them.
+    Gives a function that raises KeyboardInterrupt if Ctrl-C was pressed. In another thread, or if somebody else
+    handles the signal, nothing is changed.
     """
     ours = threading.current_thread() is threading.main_thread()
     if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -76,7 +76,7 @@ def interrupt_between_steps() -> Iterator[Callable[[], None]]:
     def note(*_: object) -> None:
         nonlocal interrupted
         interrupted = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a second one does not wait
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # the second does not wait
 
     def check() -> None:
         if interrupted:
@@ -89,7 +89,7 @@ def interrupt_between_steps() -> Iterator[Callable[[], None]]:
 
 @contextlib.contextmanager
 def _handled_by(handler: Callable[[int, types.FrameType | None], None], *numbers: signal.Signals) -> Iterator[None]:
-    """Both signals, if none is named."""
+    """Handle these signals; SIGINT and SIGTERM if none is named."""
     previous = {number: signal.signal(number, handler) for number in numbers or (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -100,7 +100,7 @@ def _handled_by(handler: Callable[[int, types.FrameType | None], None], *numbers
 
 @functools.cache
 def _stderr() -> int:
-    """A handle of its own: while PyBullet starts, the usual one leads nowhere."""
+    """A second descriptor of standard error: while PyBullet starts, the usual one is redirected to nowhere."""
     try:
         return os.dup(2)
     except OSError:  # there is none, and nobody to read it

@@ -153,7 +153,7 @@ def test_who_can_use_which_actions():
 
 def test_an_action_that_is_no_index_is_said(tmp_path):
     model = mepg.algorithm("tests.algos.discrete:half")("MlpPolicy", "CartPole-v1", seed=0)
-    with pytest.raises(RunFailure, match=r"chose action 0\.5, and there are those from 0 to 1"):
+    with pytest.raises(RunFailure, match=r"chose action 0\.5, not a whole number from 0 to 1"):
         model.predict(np.zeros(4))
 
 

@@ -303,7 +303,7 @@ def test_bad_observations(trained, obs, says):
         ({"device": "cuda"}, "mepg computes on the CPU"),
         ({"env": "CartPole-v1"}, r"CartPole-v1 has Discrete\(2\): none of"),
         ({"env": "Nowhere-v0"}, "unknown environment"),
-        ({"env": 7}, "a int is no environment: give an id"),
+        ({"env": 7}, "int is not a kind of environment: give an id"),
         ({"threads": 2}, "this process computes with 1"),
         ({"use_sde": True}, "use_sde=True is not supported"),
         ({"n_envs": 0}, "n_envs must be a whole number, at least 1"),

@@ -1,9 +1,11 @@
 """Golden traces: where 200 updates on fixed data lead, for every algorithm.
 
-Changing one needs `[numerics]` in CHANGELOG.md; `python -m tests.core.test_golden` writes them anew.
+`python -m tests.core.test_golden NAME...` records those of these algorithms, and of all if none is named. Changing one
+needs `[numerics]` in CHANGELOG.md.
 """
 
 import json
+import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -86,7 +88,9 @@ def departures(name, found):
     a weight takes a whole step one way or the other, which few of the nudged trajectories may show. So one such step
     of a single weight is allowed for on top.
     """
-    golden = json.loads(GOLDEN.read_text())[name]
+    recorded = json.loads(GOLDEN.read_text())
+    assert name in recorded, f"record it: python -m tests.core.test_golden {name}"
+    golden = recorded[name]
     assert golden.keys() == found.keys()
     step = 3e-4  # Adam's: Table 5
     far = {}
@@ -152,4 +156,6 @@ def written(name):
 
 
 if __name__ == "__main__":
-    GOLDEN.write_text(json.dumps({name: written(name) for name in ALL}, indent=1) + "\n")
+    named = sys.argv[1:]
+    recorded = json.loads(GOLDEN.read_text()) | {name: written(name) for name in named or ALL}
+    GOLDEN.write_text(json.dumps({name: recorded[name] for name in ALL if name in recorded}, indent=1) + "\n")

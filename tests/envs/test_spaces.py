@@ -111,7 +111,7 @@ def test_discrete_actions(n, start):
     drawn = {int(spaces.actions.random(np.random.default_rng(seed))[0]) for seed in range(40)}
     assert drawn == set(range(n)) if n < 5 else max(drawn) > n / 2
     for wrong in (-1, n, 0.5):
-        with pytest.raises(RunFailure, match="there are those from 0 to"):
+        with pytest.raises(RunFailure, match="not a whole number from 0 to"):
             spaces.scale(np.array([wrong], np.float32))
 
 

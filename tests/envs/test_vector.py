@@ -151,7 +151,7 @@ def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
 
 
 def test_what_cannot_be_stepped_is_refused():
-    with pytest.raises(UsageError, match="a list is no environment: give an id"):
+    with pytest.raises(UsageError, match="list is not a kind of environment: give an id"):
         make_envs([1, 2])
     with pytest.raises(UsageError, match="n_envs=2 makes copies"):
         make_envs(gymnasium.make("Pendulum-v1"), 2)

@@ -157,7 +157,7 @@ def test_evaluations_that_are_cut_short(tmp_path):
     folder = write_run(tmp_path / "run", make())
     content = (folder / "evaluations.npz").read_bytes()
     (folder / "evaluations.npz").write_bytes(content[: len(content) // 2])
-    assert "evaluations.npz cannot be read" in only_reason(tmp_path)
+    assert "evaluations that cannot be read: evaluations.npz" in only_reason(tmp_path)
 
 
 def test_evaluations_that_would_run_code(tmp_path):

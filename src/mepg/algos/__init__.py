@@ -1,4 +1,4 @@
-"""The algorithms. Each module here exports `ALGORITHMS`; a new file is a new algorithm, found by itself.
+"""The algorithms. Each module here exports `ALGORITHMS`, and is found without being listed anywhere.
 
 An algorithm of your own needs no place here: `my_module:name` is the `Algorithm` called `name` in your module.
 """
@@ -34,7 +34,7 @@ ACTION_KINDS = {"box": "a Box of actions", "discrete": "Discrete actions"}
 
 
 class Algorithm(NamedTuple):
-    """A name's meaning: a spec, one line about it, and the algorithm that it is best understood from."""
+    """What a name stands for: a spec, one line about it, and the `parent` that `mepg show` compares it with."""
 
     spec: Any  # LoopSettings, and whatever `build` needs
     summary: str

@@ -57,7 +57,7 @@ def several_actors(spec: AceFlat, sizes: Sizes, critics: Critics) -> agent.Actor
     policy = make_policy(spec, sizes)
 
     def value(theta: Mlp, obs: Array, proposals: Array) -> Array:
-        """Of the complete critics, masks or not: choosing an action is the policy's part. [K, B]"""
+        """Q of the complete critics, even if they are masked: choosing an action is the policy's part. [K, B]"""
         return jax.vmap(lambda action: critics.view(theta, obs, action, None))(proposals)
 
     def propose(phi: Mlp, obs: Array, key: Key) -> tuple[Array, Array]:
@@ -153,7 +153,7 @@ class Ace:
 
 
 class Networks(NamedTuple):
-    """All of ACE's: behind the encoder, everything sees z = tanh(encoder(s)) for s."""
+    """All of ACE's networks. All but the encoder see z = tanh(encoder(s)) in place of s."""
 
     encoder: Layer
     actors: Mlp  # every leaf has a leading axis K

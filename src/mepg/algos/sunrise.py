@@ -149,13 +149,13 @@ def backup_weights(
 
 
 def one_of(members: AgentState, number: Array) -> AgentState:
-    """That member's own state."""
+    """The state of the member with this number."""
     updates, *own = members
     return AgentState(updates, *jax.tree.map(lambda leaf: leaf[number], own))
 
 
 def all_critics(theta: Mlp) -> Mlp:
-    """Every member's, on one axis: [M, N, ...] -> [M N, ...]."""
+    """All members' critics on one axis: [M, N, ...] -> [M N, ...]."""
     critics: Mlp = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), theta)
     return critics
 
@@ -167,7 +167,7 @@ def most_promising(critics: Critics, proposals: Array, obs: Array, theta: Mlp, u
 
 
 def count_parameters(spec: Sunrise, sizes: Sizes) -> agent.Count:
-    """Of all members."""
+    """The parameters of all members."""
     state = jax.eval_shape(build(spec, sizes).init, jax.random.key(0))
     return agent.count_networks(state.members, spec)
 

@@ -27,7 +27,7 @@ from mepg.run.questions import Questions
 from mepg.run.replay import Replay
 from mepg.words import many
 
-WITHOUT_END = 10**9  # rounds of steps: whoever calls `learn` says how many
+WITHOUT_END = 10**9  # rounds of steps: `learn` says how many to take
 
 
 class Loaded(NamedTuple):
@@ -37,7 +37,7 @@ class Loaded(NamedTuple):
     step: int
     next_episode: int
     replay: Replay | None  # None: it was not saved with the model
-    lock: threading.RLock  # as a loop's
+    lock: threading.RLock  # as `Loop.lock`
 
 
 class Acting:
@@ -82,7 +82,7 @@ class Acting:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Nobody else may learn with this model meanwhile, nor take its environments away."""
+        """While this is open, no other call may learn with this model or use its environments."""
         if not self._learning.acquire(blocking=False):
             where = "in the call that this callback is part of" if self._mine() else "in another thread"
             raise UsageError(f"this model is learning already, {where}: wait for its end, or use copy.deepcopy(model)")
@@ -103,9 +103,7 @@ class Acting:
 
     @contextlib.contextmanager
     def _still(self) -> Iterator[Loop | Loaded]:
-        """Where the model stands, while nothing of it changes: another thread may be learning, and an update writes
-        over the state before it.
-        """
+        """The model's current state, locked: another thread may be learning, and an update overwrites the state."""
         now = self._stand()
         with now.lock:
             yield now
@@ -144,8 +142,8 @@ class Acting:
         before a normalisation, have no closed form, both are estimated from drawn sub-networks, and a warning says so.
 
         :param observation: [S] or [B, S]
-        :param action: [A] or [B, A], within the environment's own bounds, as `predict` returns them. Of a single
-            observation or action and a batch of the other, the one is taken with each of the many.
+        :param action: [A] or [B, A], within the environment's own bounds, as `predict` returns them. A single
+            observation or action is paired with each of a batch of the other.
         """
         obs, actions, alone = self._check_pairs(observation, action)
         self._warn_of_samples()
@@ -162,7 +160,7 @@ class Acting:
             return self._questions.covariance(self._state(now), obs, actions)
 
     def q_samples(self, observation: npt.ArrayLike, action: npt.ArrayLike, n: int = 100) -> npt.NDArray[np.float32]:
-        """Q of `n` sub-networks, drawn: [n] for one input, [n, B] for a batch, of which all have the same masks."""
+        """Q of `n` sub-networks, drawn: [n] for one input, [n, B] for a batch, all under the same masks."""
         obs, actions, alone = self._check_pairs(observation, action)
         if whole("n", n, least=1) > 10**6:
             raise UsageError(f"n must be in [1, 1000000], not {n}")
@@ -174,7 +172,7 @@ class Acting:
     def _warn_of_samples(self) -> None:
         if not self._questions.beliefs.closed_form:
             warnings.warn(
-                f"masks as those of this {self.algorithm} have no closed form: mean and spread of Q are estimated "
+                f"the masks of this {self.algorithm} have no closed form: mean and spread of Q are estimated "
                 f"from {SAMPLES} sub-networks",
                 stacklevel=3,
             )
@@ -207,14 +205,14 @@ class Acting:
     def get_env(self) -> Any:
         """The environments that it learns in, with the interface of Stable-Baselines3's VecEnv.
 
-        To reset or step them ends the episodes under way: `learn` goes on with new ones.
+        Resetting or stepping them ends the current episodes: `learn` continues with new ones.
         """
         if not isinstance(self.env, VecEnv) and not self._learning.locked():
-            self._lend_envs()  # what is done to the user's own VecEnv cannot be seen
+            self._lend_envs()  # a user's own VecEnv does not tell us when it is used
         return known_to_stable_baselines(self.env)
 
     def _lend_envs(self) -> None:
-        """Somebody is to use the environments."""
+        """Note that the user is about to use the environments: `learn` then begins new episodes."""
         self._refuse_while_learning_elsewhere("its environments are in use; make others to evaluate in")
         if isinstance(self._standing, Loop):
             self._standing.left = True

@@ -61,7 +61,7 @@ def run_settings(others: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_a_model() -> list[Setting]:
-    """A model has its own words for the others: `learn` says how many steps, and seed=None is another one each time."""
+    """The settings of a run that a model takes under the same name. The others it has in Stable-Baselines3's form."""
     others = ("seed", "steps", "eval_every", "eval_episodes", "envs")
     return [setting for name, setting in settings_of(Config).items() if name not in others]
 
@@ -218,7 +218,7 @@ _POLICY_KWARGS: dict[str, Callable[[Any, Any, int], Settings]] = {
     "dropout_rate": _plain("dropout.p"),
 }
 
-# What Stable-Baselines3 knows and we do not: the values that ask for nothing, and what to do instead.
+# What Stable-Baselines3 has and we do not: the values that change nothing there, and what to do instead.
 _NOT_IN_POLICY_KWARGS: dict[str, tuple[tuple[Any, ...], str]] = {
     "activation_fn": ((), "hidden layers are ReLU"),
     "log_std_init": ((-3,), "a Gaussian policy's range is --set gaussian.log_std, or spec="),
@@ -252,7 +252,7 @@ _NOT_HERE: dict[str, tuple[tuple[Any, ...], str]] = {
 def instead_of(attribute: str) -> str | None:
     """What to use for an attribute of a model that Stable-Baselines3 has and this package has not."""
     if attribute in _SETTINGS or attribute in _NOT_HERE:
-        return "it is an argument, and model.spec says what it came to"
+        return "it is an argument; its value is in model.spec"
     return INSTEAD.get(attribute)
 
 

@@ -34,7 +34,7 @@ def with_suffix(path: str | Path, suffix: str) -> Path:
 
 
 def name_of(location: Location) -> str:
-    """For messages."""
+    """What messages call it."""
     return str(location) if isinstance(location, str | Path) else f"the open {type(location).__name__}"
 
 
@@ -52,12 +52,12 @@ class SavedModel(NamedTuple):
 
 
 def write_archive(location: Location, about: dict[str, Any], arrays: Arrays) -> None:
-    """What `to_archive` gives, as a file."""
+    """Write what `to_archive` gives."""
     write(location, ".zip", to_archive(about, arrays))
 
 
 def to_archive(about: dict[str, Any], arrays: Arrays) -> bytes:
-    """Nothing is compressed: no file of ours can grow when it is opened."""
+    """JSON and arrays as one zip archive. Nothing is compressed: no file of ours grows when it is opened."""
     content = io.BytesIO()
     plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:
@@ -140,12 +140,12 @@ def _read_run(folder: Folder, env: Any) -> SavedModel:
 
 
 def write_rows(location: Location, rows: Any) -> None:
-    """A replay memory's."""
+    """Write the rows of a replay memory."""
     write(_not_pickle(location), ".npz", to_npz({"rows": rows}))
 
 
 def read_rows(location: Location, width: int) -> Any:
-    """What `write_rows` wrote: finite numbers, so many in a row."""
+    """What `write_rows` wrote: finite numbers, `width` in a row."""
     location = _not_pickle(location)
     name = name_of(location)
     try:

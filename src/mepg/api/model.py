@@ -71,7 +71,7 @@ class Model(Storage):
     algorithm: ClassVar[str] = ""  # as `mepg list` names it
     default_spec: ClassVar[Any] = None
     _logger: Any = None
-    _learn_began_at = 0  # steps of earlier calls of `learn` that began anew
+    _learn_began_at = 0  # the step at which `num_timesteps` was 0
 
     def __init_subclass__(cls) -> None:
         cls.default_spec = algos.find(cls.algorithm).spec
@@ -335,7 +335,7 @@ def _subclasses(kind: type[Model]) -> list[type[Model]]:
 
 
 def _prepare(threads: int) -> None:
-    """Settle threads and compiled programs with the machine, once for each process."""
+    """Set the number of threads, once for each process."""
     global _PREPARED
     if _PREPARED is None:
         limit_threads(threads)
@@ -352,7 +352,7 @@ def _count(env: Any) -> int:
 
 
 def _variables(record: Record, actions: npt.NDArray[Any], obs: npt.NDArray[np.float32]) -> dict[str, Any]:
-    """What callbacks look for in their `locals`: as with Stable-Baselines3's VecEnv, episodes have begun anew."""
+    """What callbacks find in their `locals`: as with Stable-Baselines3's VecEnv, the next episodes have begun."""
     infos, ended = infos_of(record.results), iter(record.episodes)
     for info, result in zip(infos, record.results, strict=True):
         if result.over:

@@ -24,7 +24,7 @@ def nested(arrays: Arrays) -> dict[str, Any]:
 
 
 def flat(tree: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """Back again."""
+    """The inverse of `nested`."""
     found: dict[str, Any] = {}
     for name, value in tree.items():
         found |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}

@@ -37,7 +37,7 @@ class Storage(Acting):
     ) -> None:
         """Put other numbers into the agent's state: what `get_parameters` gave, or a file that `save` wrote.
 
-        :param exact_match: all of them, or it is refused; False: only those that are given
+        :param exact_match: refuse unless all are given; False: set only those that are given
         """
         if isinstance(load_path_or_dict, dict):
             given = flat(load_path_or_dict)
@@ -84,8 +84,8 @@ class Storage(Acting):
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A model of its own, with all that this one has learned.
 
-        In environments that were given by their id it goes on just as this one would. Those that were given as
-        objects stay with this one, because many a simulator breaks when it is copied: `set_env` gives it others.
+        If the environment was given by its id, the copy makes its own and goes on just as this one would. An
+        environment object is not copied, because many simulators would break: give the copy one with `set_env`.
         """
         self._refuse_while_learning_elsewhere("save it, or copy it in a callback")
         ours = {"_learning": threading.Lock(), "_learner": None, "_logger": None, "_standing": None, "env": None}

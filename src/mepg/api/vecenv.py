@@ -39,7 +39,7 @@ class VecEnv:
         self.metadata = {"render_modes": [] if self.render_mode is None else [self.render_mode]}
 
     def seed(self, seed: int | None = None) -> list[int]:
-        """For the next reset; each environment has one of its own."""
+        """Set the seed of the next reset; gives each environment's own."""
         self._seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else int(seed)
         return [self._seed + index for index in range(self.num_envs)]
 
@@ -158,7 +158,7 @@ class VecEnv:
 
 
 def known_to_stable_baselines(env: Any) -> Any:
-    """The same; where that library is loaded, its `isinstance(env, VecEnv)` then holds for ours."""
+    """The same environment. If Stable-Baselines3 is loaded, its `isinstance(env, VecEnv)` then holds for ours."""
     library = sys.modules.get("stable_baselines3.common.vec_env.base_vec_env")
     if library is not None:
         library.VecEnv.register(VecEnv)
@@ -166,7 +166,7 @@ def known_to_stable_baselines(env: Any) -> Any:
 
 
 def infos_of(results: Iterable[StepResult]) -> list[dict[str, Any]]:
-    """As in a VecEnv, which begins the next episode at once: an episode's last observation is in here."""
+    """Infos as in a VecEnv. It begins the next episode at once, so an episode's last observation is in its info."""
     return [
         {**result.info, "terminal_observation": result.obs, "TimeLimit.truncated": result.alive}
         if result.over

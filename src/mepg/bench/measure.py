@@ -111,7 +111,7 @@ def in_turns(what: str, contenders: dict[str, Contender], rounds: int, watch: Wa
 
 
 def measure(rounds: int, peers: list[Peer], watch: Watch) -> dict[str, Any]:
-    """All of it. Takes a quarter of an hour; more with other libraries."""
+    """Every measurement: a quarter of an hour, and longer with other libraries."""
     cores = sorted(os.sched_getaffinity(0))
     one = cores[-1:]
     results: dict[str, Any] = {"about": _about(cores)}
@@ -146,7 +146,7 @@ def _about(cores: list[int]) -> dict[str, Any]:
 
 
 def measure_updates(names: Iterable[str], rounds: int, watch: Watch) -> dict[str, Any]:
-    """Those of some algorithms, and ME-SAC's to compare them with, on one core."""
+    """The updates of some algorithms, and ME-SAC's to compare them with, on one core."""
     one = sorted(os.sched_getaffinity(0))[-1:]
     contenders = {name: Contender(_update(name), one) for name in ("me-sac", *names)}
     answers = in_turns("updates, one core", contenders, rounds, watch)
@@ -245,7 +245,7 @@ def _evaluation(one: list[int], watch: Watch) -> dict[str, float]:
 
 
 def _first_step(one: list[int], watch: Watch) -> dict[str, float]:
-    """From the command to the first step with an update, with nothing compiled yet and once more."""
+    """Seconds from the command to the first step with an update: with nothing compiled yet, and the second time."""
     task = {"what": "first_step", "algorithm": "me-sac", "env": LOOP_ENVS[0]}
     seconds = []
     with tempfile.TemporaryDirectory() as cache:
@@ -274,5 +274,5 @@ def _growth(rounds: int, one: list[int], watch: Watch) -> dict[str, dict[str, fl
 
 
 def column(answers: Answers, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """One quantity of all turns."""
+    """One quantity, for each turn."""
     return np.array([answer[name] for answer in answers])

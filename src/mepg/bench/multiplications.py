@@ -20,14 +20,14 @@ Shape = tuple[int, int, int]  # (m, k, n): [m, k] times [k, n]
 
 
 class Products(NamedTuple):
-    """Those of one update, forward and backward."""
+    """The matrix products of one update, forward and backward."""
 
     always: list[Shape]
     now_and_then: list[Shape]  # what is due only at some updates: the policy's, where it is delayed
 
 
 def multiplications(agent: Agent, sizes: Sizes, batch_size: int) -> Products:
-    """Read off what JAX sees of `agent.update`, without what nobody needs."""
+    """The matrix products that JAX sees in `agent.update`, without those whose result is not used."""
     key = jax.random.key(0)
     rows = jax.ShapeDtypeStruct((batch_size, row_width(sizes)), jnp.float32)
     numbers = jax.ShapeDtypeStruct((batch_size,), jnp.uint32)
@@ -55,7 +55,7 @@ def _products(jaxpr: Any, conditional: bool = False) -> Iterator[tuple[Shape, bo
 
 
 def _shape(equation: Any) -> tuple[Shape, int]:
-    """As a product of two matrices, and how many of them there are."""
+    """The shape of an equation as a product of two matrices, and how many such products it is."""
     (left_summed, right_summed), (left_many, right_many) = equation.params["dimension_numbers"]
     a, b = (var.aval.shape for var in equation.invars)
 

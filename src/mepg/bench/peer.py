@@ -23,7 +23,7 @@ def main() -> None:
     from stable_baselines3.common.callbacks import BaseCallback
 
     class Told(BaseCallback):
-        """Between two stretches of steps, wait for the word."""
+        """Wait for the next command between two stretches of steps."""
 
         began = 0.0
 

@@ -93,7 +93,7 @@ def updates_table(updates: Results) -> str:
 
 
 def goals(results: Results) -> list[Goal]:
-    """What this project asks of itself."""
+    """The project's own goals, and what was reached."""
     updates, loops = results["updates"], results["loops"][HOPPER]
 
     def relative(name: str, other: str) -> float | None:

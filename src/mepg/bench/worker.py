@@ -20,7 +20,7 @@ Work = Callable[[], dict[str, float]]
 
 
 def main() -> None:
-    """Until the other side hangs up."""
+    """Work whenever told to, until standard input is closed."""
     task: dict[str, Any] = json.loads(sys.argv[1])
     from mepg.run import machine
 

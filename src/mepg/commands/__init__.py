@@ -1,4 +1,4 @@
-"""The commands. Each module here is the command of its name, found by itself: a new file is a new command. It holds
+"""The commands. Each module here is the command of that name, found without being listed anywhere. It has
 
     its docstring    one line of help
     add_arguments    adds what it takes to its parser
@@ -24,7 +24,7 @@ Arguments = argparse.Namespace
 
 
 class Answer(NamedTuple):
-    """What a command has found out or done, for programs and for people. `mepg.cli` prints the one or the other."""
+    """What a command found or did. `mepg.cli` prints `data` as JSON, for programs, or `text`, for people."""
 
     data: dict[str, Any]
     text: str

@@ -1,4 +1,4 @@
-"""measure speed: against the bare multiplications, and against other libraries"""
+"""measure speed, against bare matrix products and against other libraries"""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.add_argument("algorithms", metavar="ALGO", nargs="*", help="only the updates of these; all there is if none")
-    flags.add_count(parser, "--rounds", 20, "turns of each; more, less noise")
+    parser.add_argument("algorithms", metavar="ALGO", nargs="*", help="measure only the updates of these (everything)")
+    flags.add_count(parser, "--rounds", 20, "turns of each; more turns, less noise")
     parser.add_argument("--against", type=flags.names, default=(), metavar="LIB,...", help="other libraries: sb3, sbx")
-    flags.add_path(parser, "--peers", "DIR", "their packages", ".peers")
+    flags.add_path(parser, "--peers", "DIR", "where the other libraries are installed", ".peers")
     flags.add_path(parser, "--out", "DIR", "for the results", "bench")
 
 
@@ -38,7 +38,7 @@ def answer(arguments: Arguments) -> Answer:
         with _watching(err) as watch:
             updates = measure_updates(arguments.algorithms, arguments.rounds, watch)
         return Answer(updates, updates_table(updates))
-    Env("HopperBulletEnv-v0").close()  # says what is missing, if PyBullet is
+    Env("HopperBulletEnv-v0").close()  # an error that says how to install PyBullet, if it is missing
     peers = [prepare(name, arguments.peers, err.print) for name in arguments.against]
     arguments.out.mkdir(parents=True, exist_ok=True)
     with _watching(err) as watch:

@@ -1,4 +1,4 @@
-"""a run's policy for other programs, checked against it, and a card about it"""
+"""export a run's policy for other programs, and write a card about it"""
 
 from pathlib import Path
 from typing import Any
@@ -28,14 +28,14 @@ def answer(arguments: Arguments) -> Answer:
     if not (arguments.onnx or arguments.numpy or arguments.card):
         raise UsageError("say what to write: --onnx FILE, --numpy DIR or --card")
     for flag, path, suffix in (("--onnx", arguments.onnx, ".onnx"), ("--card", arguments.card, ".md")):
-        if path not in (None, Path()) and path.suffix != suffix:  # what else is there may be dear to someone
-            raise UsageError(f"{flag} {path}: the name of a file that ends in {suffix}")
+        if path not in (None, Path()) and path.suffix != suffix:  # do not overwrite what may be another kind of file
+            raise UsageError(f"{flag} {path}: give a file name that ends in {suffix}")
     if arguments.onnx:
         require_onnx()
     folder = Folder(arguments.run)
     folder.env(arguments.env)
     if arguments.card:
-        folder.evaluations(folder.config())  # what is wrong with them is said before anything is written
+        folder.evaluations(folder.config())  # if they are damaged, say so before anything is written
     data: dict[str, Any] = {"run": str(arguments.run)}
     lines = _write_programs(folder, arguments, data) if arguments.onnx or arguments.numpy else []
     if arguments.card:
@@ -57,8 +57,8 @@ def _write_programs(folder: Any, arguments: Arguments, data: dict[str, Any]) -> 
     of = "the run's networks in full precision" if mixed else "the run"
     if source.rounding > TOLERANCE:
         lines.append(
-            f"  the run's own actions differ by {source.rounding:.0e}, one observation alone or among others: its "
-            "observations are too large for float32, and --normalize-obs would mend that"
+            f"  the run's own actions differ by {source.rounding:.0e} between one observation alone and a batch: its "
+            "observations are too large for float32; --normalize-obs would fix that"
         )
     for name, export, to in (("onnx", export_onnx, arguments.onnx), ("numpy", export_numpy, arguments.numpy)):
         if to is None:

@@ -12,9 +12,11 @@ COMPUTES = True
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="runs' folders; several: side by side, too")
+    parser.add_argument(
+        "runs", metavar="RUN", nargs="+", type=Path, help="runs' folders; several are also drawn side by side"
+    )
     flags.add_episodes(parser)
-    flags.add_path(parser, "--out", "FILE", "for several runs: .png", "inspect.png")
+    flags.add_path(parser, "--out", "FILE", "the picture of several runs, a .png", "inspect.png")
 
 
 def answer(arguments: Arguments) -> Answer:
@@ -32,7 +34,7 @@ def answer(arguments: Arguments) -> Answer:
     folders = [Folder(path) for path in arguments.runs]
     found, written, text = [], [], ""
     for folder in folders:
-        folder.env(arguments.env)  # what is no run is said before anything is played
+        folder.env(arguments.env)  # refuse what is not a run before anything is played
     for folder in folders:
         found.append(inspect_run(folder, arguments.episodes, arguments.seed, arguments.env))
         try:

@@ -1,4 +1,4 @@
-"""the algorithms and the paper's environments; or the runs in some folders"""
+"""list the algorithms and the paper's environments, or the runs in some folders"""
 
 from mepg import flags
 from mepg.commands import Answer, Arguments, Parser

@@ -1,4 +1,4 @@
-"""parameter counts, as the paper counts and as they are"""
+"""count parameters: as the paper counts them, and all of them"""
 
 from mepg.commands import Answer, Arguments, Parser
 from mepg.errors import UsageError
@@ -29,7 +29,7 @@ def answer(arguments: Arguments) -> Answer:
         name: {env: ours(algorithm.count_parameters)(algorithm.spec, sizes)._asdict() for env, sizes in tasks.items()}
         for name, algorithm in able.items()
     }
-    lines = ["Parameters in thousands, target networks included: as the paper counts | as they are", ""]
+    lines = ["Parameters in thousands, target networks included: as the paper counts | all", ""]
     headings = [env.replace("BulletEnv-v0", "") for env in tasks]
     headings = [heading.replace("InvertedPendulumSwingup", "Swingup") for heading in headings]
     headings = [heading.replace("InvertedDoublePendulum", "DoublePendulum") for heading in headings]

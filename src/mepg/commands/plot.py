@@ -1,4 +1,4 @@
-"""the learning curves of any runs in one picture"""
+"""draw the learning curves of any runs in one picture"""
 
 from mepg import flags
 from mepg.commands import Answer, Arguments, Parser

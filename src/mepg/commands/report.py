@@ -1,4 +1,4 @@
-"""one page about any runs, with the paper's numbers beside those of its experiments"""
+"""make one page about any runs, with the paper's numbers beside those of its experiments"""
 
 from pathlib import Path
 

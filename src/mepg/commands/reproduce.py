@@ -1,4 +1,4 @@
-"""carry out the paper's experiments, or go on with them"""
+"""carry out the paper's experiments, or continue them"""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -18,13 +18,15 @@ COMPUTES, SAVES = True, True
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.add_argument("experiments", metavar="NAME", nargs="*", help="table1, figure2, ...; all of them if none")
-    parser.add_argument("--plan", default="desk", metavar="P", help="smoke, desk or paper: how much of it (desk)")
+    parser.add_argument("experiments", metavar="NAME", nargs="*", help="table1, figure2, ... (all of them)")
+    parser.add_argument(
+        "--plan", default="desk", metavar="P", help="smoke, desk or paper: how long and how many runs (desk)"
+    )
     parser.add_argument("--only", type=flags.names, metavar="ALGO,...", help="only these rows")
     parser.add_argument("--envs", type=flags.names, metavar="ID,...", help="only these environments")
-    parser.add_argument("--seeds", type=_seeds, metavar="A-B", help="these seeds: 0-2, or 0,3")
-    flags.add_count(parser, "--steps", None, "other than the plan's; kept apart from its runs")
-    flags.add_path(parser, "--results", "DIR", "for runs", "results")
+    parser.add_argument("--seeds", type=_seeds, metavar="A-B", help="only these seeds: 0-2, or 0,3")
+    flags.add_count(parser, "--steps", None, "instead of the plan's; such runs have a folder of their own")
+    flags.add_path(parser, "--results", "DIR", "where runs are kept", "results")
     flags.add_engine(parser)
     parser.add_argument("--dry-run", action="store_true", help="only say what there is to do, and how long it takes")
 
@@ -77,7 +79,7 @@ def answer(arguments: Arguments) -> Answer:
         page = write_report([folder], arguments.results / f"{folder.name}.html", names).page
         data["report"] = str(page)
         lines.append(f"  page: {page}")
-    except UsageError as error:  # what was done is said all the same
+    except UsageError as error:  # the runs are done: report them all the same
         lines.append(f"  no page: {error}")
     return Answer(data, "\n".join(lines), EXIT_FAILURE if failures else 0)
 

@@ -1,11 +1,11 @@
-"""an algorithm's spec, and how it differs from its parent"""
+"""show an algorithm's spec, and how it differs from its parent"""
 
 from mepg import flags
 from mepg.commands import Answer, Arguments, Parser
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.add_argument("algorithm", metavar="ALGO")
+    parser.add_argument("algorithm", metavar="ALGO", help="a name from `mepg list`, or module:name")
     flags.add_set(parser)
 
 

@@ -1,4 +1,4 @@
-"""train an agent, or go on with a run that was interrupted"""
+"""train an agent, or continue a run that was interrupted"""
 
 import shlex
 from pathlib import Path
@@ -22,7 +22,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("algorithm", metavar="ALGO", nargs="?", help="a name from `mepg list`, or module:name")
     parser.add_argument("--env", metavar="ID", help="a Gymnasium id, or module:id")
     flags.add_path(parser, "--config", "FILE", "settings as JSON, such as those that `tune` found")
-    flags.add_path(parser, "--out", "DIR", "the run's folder (a name of its own under runs/)")
+    flags.add_path(parser, "--out", "DIR", "the run's folder (one under runs/, named after the settings)")
     flags.add_settings(parser, Config)
     flags.add_settings(parser, Sitting)
     flags.add_set(parser)
@@ -49,7 +49,7 @@ def answer(arguments: Arguments) -> Answer:
                 return _stopped(session)
         result, how = session.result, "Finished"
     if not folder.curve_file.exists():
-        from mepg.report.figures import draw_learning_curve  # a second, which need not come before the first step
+        from mepg.report.figures import draw_learning_curve  # takes a second: not before the first step
 
         title = f"{config.algorithm} on {config.env}, seed {config.seed}"
         draw_learning_curve(folder.curve_file, title, folder.evaluations(config))

@@ -1,4 +1,4 @@
-"""look for good settings, or go on looking"""
+"""search for good settings, or continue a search"""
 
 import shlex
 from pathlib import Path
@@ -20,13 +20,17 @@ COMPUTES, SAVES = True, True
 def add_arguments(parser: Parser) -> None:
     parser.add_argument("algorithm", metavar="ALGO", help="a name from `mepg list`, or module:name")
     parser.add_argument("--env", required=True, metavar="ID", help="a Gymnasium id, or module:id")
-    flags.add_count(parser, "--trials", 20, "in all, those of earlier sittings too")
-    flags.add_count(parser, "--seeds", 3, "runs of each trial")
+    flags.add_count(parser, "--trials", 20, "trials in all, those of earlier starts included")
+    flags.add_count(parser, "--seeds", 3, "seeds of each trial, one run each")
     # A trial's seeds are counted from 0, and each of its runs has a core to itself.
     flags.add_settings(parser, Config, leave_out=("seed", "threads"), steps=100_000)
-    where = "low:high, low:high:log or a,b,c for a field of the spec; can be repeated (a default for each algorithm)"
+    where = (
+        "low:high, low:high:log or a,b,c for a field of the spec; can be repeated (the fields that docs/tune.md lists)"
+    )
     parser.add_argument("--space", action="append", default=[], metavar="FIELD=WHERE", help=where)
-    flags.add_path(parser, "--out", "DIR", "the study's folder (a name of its own under tune/)")
+    flags.add_path(
+        parser, "--out", "DIR", "the study's folder (one under tune/, named after algorithm and environment)"
+    )
     flags.add_engine(parser)
     flags.add_set(parser)
 
@@ -44,7 +48,7 @@ def answer(arguments: Arguments) -> Answer:
     run = Config.make(arguments.algorithm, arguments.set, env=arguments.env, **said)
     space = parse_space(run.spec, arguments.space) if arguments.space else default_space(run.spec)
     question = Question(run=run, settings=tuple(arguments.set), space=space, seeds=arguments.seeds)
-    Env(run.env).close()  # says now what every run would say
+    Env(run.env).close()  # if it cannot be made, say so once, not in every run
     engine = flags.engine_of(arguments)
     folder = arguments.out or Path("tune") / run.folder_name().removesuffix("_seed0")
     with claim(folder), stopping() as stop:

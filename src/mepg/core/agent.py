@@ -40,7 +40,7 @@ class Actors(NamedTuple):
 
 
 def one_actor(spec: Spec, sizes: Sizes, critics: Critics) -> Actors:
-    """The usual case."""
+    """A single policy network, as in every algorithm here but ACE."""
     policy = policies.make_policy(spec, sizes)
     return Actors(
         init=policy.init,
@@ -51,7 +51,7 @@ def one_actor(spec: Spec, sizes: Sizes, critics: Critics) -> Actors:
 
 
 class Parts(NamedTuple):
-    """What an agent is put together from: the functions below are the same for all that have these."""
+    """What an agent is made of. The functions below work for all agents that have these parts."""
 
     spec: Spec
     sizes: Sizes
@@ -201,12 +201,12 @@ class Count(NamedTuple):
 
 
 def count_parameters(spec: Spec, sizes: Sizes) -> Count:
-    """From shapes alone; nothing is trained or even initialised."""
+    """Counted from shapes alone; nothing is trained or even initialised."""
     return count_networks(jax.eval_shape(build(spec, sizes).init, jax.random.key(0)), spec)
 
 
 def count_networks(state: AgentState, spec: Spec) -> Count:
-    """The same, of a state, which may also be that of several agents or actors, on axis 0."""
+    """The same from a state, which may hold several agents or actors on axis 0."""
     networks = [state.actor.params, state.actor.target, state.critic.params, state.critic.target]
     as_is = sum(leaf.size for leaf in jax.tree.leaves(networks))
     outputs = sum(leaf.size for leaf in jax.tree.leaves(state.actor.params[-1]))
@@ -215,7 +215,7 @@ def count_networks(state: AgentState, spec: Spec) -> Count:
 
 
 def as_metrics(values: dict[str, Array]) -> Metrics:
-    """Numbers that were computed, and so count."""
+    """Each value with weight 1."""
     return {name: Metric(value, jnp.float32(1)) for name, value in values.items()}
 
 
@@ -226,7 +226,7 @@ def _alpha(spec: Spec, state: AgentState) -> Array | float:
 
 
 def start(params: Params, lr: float, *, with_target: bool) -> Trainable:
-    """Parameters that Adam is to move."""
+    """Parameters with a target network, if they have one, and Adam's moments at 0."""
     # A copy: the state is donated to the update, and a buffer can be given away only once.
     target = jax.tree.map(jnp.copy, params) if with_target else None
     return Trainable(params, target, optax.adam(lr).init(params))
@@ -267,5 +267,5 @@ def moved_target(what: Trainable, rate: float) -> Params | None:
 
 
 def _every(period: int, count: Array, act: Callable[[], Any], skip: Callable[[], Any]) -> Any:
-    """`act` at multiples of `period`. Both must give only what `act` changes: what passes through is copied."""
+    """`act` at multiples of `period`. Both return only what `act` changes: anything passed through would be copied."""
     return act() if period == 1 else jax.lax.cond(count % period == 0, act, skip)

@@ -1,4 +1,4 @@
-"""What JAX is told while it computes for us. The process is the user's: elsewhere its settings stay theirs.
+"""JAX's settings while it computes for mepg. They hold only during our calls: the process is the user's.
 
 The same float32 bits come out, whatever JAX_ENABLE_X64 and its like say.
 """
@@ -29,7 +29,7 @@ _SETTINGS = (
 
 
 def ours(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, with JAX computing by our settings for as long as a call takes."""
+    """The function, with JAX under mepg's settings during each call."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:

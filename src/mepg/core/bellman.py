@@ -34,7 +34,7 @@ def critic_gradient(
     With expected masks, E_m of all that: 1/2 (delta^2 + lambda sum_j (c_j - d_j)^2), delta of the complete networks.
     """
     k_mask, k_action, k_smoothing, k_subset = jax.random.split(key, 4)
-    m, m_target = draw_masks(spec, len(batch.reward), k_mask)  # the same one, unless an ablation says otherwise
+    m, m_target = draw_masks(spec, len(batch.reward), k_mask)  # the same mask for both sides, except in ablations
     if spec.subset is not None:  # REDQ: only these target critics are asked, each with its own mask
         chosen = jax.random.choice(k_subset, spec.critics, (spec.subset,), replace=False)
         theta_target, m_target = jax.tree.map(lambda leaf: leaf[chosen], (theta_target, m_target))
@@ -49,7 +49,7 @@ def critic_gradient(
         asked = chosen[asked]
 
     def loss(theta: Mlp, m: Mask | None, number: Array) -> tuple[Array, dict[str, Array]]:
-        """Of one critic."""
+        """Eq. (4) for one critic."""
         q, c = critics.one(theta, batch.obs, batch.action, m)
         error, metrics = jnp.square(q - y), {"q": q.mean()}
         if spec.dropout is not None and spec.dropout.linear:

@@ -21,8 +21,8 @@ def policy_loss(
 ) -> tuple[Array, Array]:
     """Eq. (6): J(phi) = E[ alpha log pi(a | s; phi) - Q(s, a; theta) ], a ~ pi(. | s; phi).
 
-    With alpha = 0 and a deterministic policy its gradient is Eq. (5). Only DroQ has a mask here. Also
-    gives log pi(a | s), [B].
+    With alpha = 0 and a deterministic policy its gradient is Eq. (5). The mask is None except for
+    DroQ and `dropout.improve_on=masked`. Also gives log pi(a | s), [B].
     """
     action, log_prob = policy.sample(phi, obs, key)
     q = critics.view(theta, obs, action, mask)

@@ -1,4 +1,8 @@
-"""The dropout operator's masks: one draw for both sides of the Bellman equation, or two."""
+"""The dropout operator's masks: one draw for both sides of the Bellman equation, or two.
+
+With one draw, the noise of the mask largely cancels in the Bellman residual; with two it adds up. docs/theory.md works
+this out.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ def draw_masks(spec: Spec, batch: int, key: Key) -> tuple[Mask | None, Mask | No
     """m ~ Bernoulli(1-p), scaled by 1/(1-p): the online critics' mask and the target critics'.
 
     Consistent masks are one draw, given to both (Eq. 4). Two draws are the paper's `-R` ablation.
-    Expected masks are none: the loss holds what they would do on average.
+    With `masks="expected"` none is drawn: the loss holds their average effect.
     """
     if spec.dropout is None or spec.dropout.masks == "expected":
         return None, None
@@ -44,7 +48,7 @@ def _kept_levels(dropout: Dropout) -> int:
 
 
 def draw_rows(spec: Spec, critics: int, rows: int, key: Key) -> Mask:
-    """So many masks for each critic; each makes it a sub-network."""
+    """`rows` masks for each critic; each makes it a sub-network."""
     assert spec.dropout is not None
     keep = _kept_levels(spec.dropout)
     masked = spec.hidden if spec.dropout.layers == "all" else spec.hidden[-1:]

@@ -1,4 +1,4 @@
-"""Observations with mean 0 and variance 1, for any agent: what it has seen of them is part of its state."""
+"""Observations with mean 0 and variance 1, for any agent: their running mean and variance are part of its state."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ SAMPLES = 500  # sub-networks where there is no closed form: 3% of error in a st
 
 
 def posterior(critics: Critics, theta: Mlp, obs: Array, action: Array, spec: Spec) -> Posterior:
-    """Q of a critic chosen by lot, under a mask chosen by lot.
+    """Q of a random critic under a random mask.
 
     Where there are no masks that leaves the critics' own spread. Where several layers are masked, or what
     comes after the mask is not linear, the same `SAMPLES` sub-networks stand for all of them.
@@ -53,7 +53,7 @@ class Subnetwork(NamedTuple):
 
 
 def draw_subnetwork(spec: Spec, critics: int, key: Key) -> Subnetwork:
-    """Any of them, as likely as it is in training."""
+    """A random critic and a random mask, as in training."""
     k_critic, k_mask = jax.random.split(key)
     mask = None if spec.dropout is None else draw_rows(spec, 1, 1, k_mask)
     return Subnetwork(jax.random.randint(k_critic, (), 0, critics), mask)
@@ -88,7 +88,7 @@ def beliefs(
     play: Callable[[Any, Array, Key, Key], tuple[Array, Array]],
     spec: Spec,
 ) -> Beliefs:
-    """Those of an agent that keeps its critics at `theta(state)`, on axis 0."""
+    """The `Beliefs` of an agent that keeps its critics at `theta(state)`, on axis 0."""
 
     def subnetwork(state: Any, obs: Array, action: Array, key: Key) -> Array:
         of_all = theta(state)

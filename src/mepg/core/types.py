@@ -1,4 +1,4 @@
-"""The words that the rest of the core is written in.
+"""The types that the rest of the core uses.
 
 Shapes are trailing comments in one alphabet: `B` batch, `S` observation, `A` action, `H` hidden
 units, `N` critics, `M` members, `K` actors or proposals.
@@ -59,7 +59,7 @@ class Weights(NamedTuple):
 
 
 class Trainable(NamedTuple):
-    """Parameters and what follows them around."""
+    """Parameters, their target network and Adam's moments."""
 
     params: Params  # theta, phi or log alpha
     target: Params  # theta', phi'; None where nothing follows
@@ -110,4 +110,4 @@ class Agent(NamedTuple):
     exploit: Callable[[Any, Array], Array]  # state, s -> a
     update: Callable[..., tuple[Any, Metrics]]  # state, batch, key -> state, metrics
     begin: Callable[[Key], Any] = _nothing  # -> memory, at the beginning of an episode
-    beliefs: Beliefs | None = None  # None: it cannot be looked into
+    beliefs: Beliefs | None = None  # None: `mepg inspect` and `q_posterior` cannot be used

@@ -1,4 +1,4 @@
-"""A run that is wanted, and how far it is."""
+"""A run that is wanted, and how far it has come."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mepg.run.folder import Folder
 
 
 class Job(NamedTuple):
-    """A run that is wanted, and where it lies."""
+    """A run that is wanted, and its folder."""
 
     config: Config
     folder: Path
@@ -28,22 +28,22 @@ class Job(NamedTuple):
         return self.folder / ".progress"
 
     def progress(self) -> Progress:
-        """What its process last said; nothing is lost if that is nothing."""
+        """What its process last reported; step 0 if there is no report. Nothing depends on it."""
         with contextlib.suppress(OSError, ValueError, TypeError, OverflowError, RecursionError):
             step, last_return = json.loads(self.progress_file.read_text())
             return Progress(int(step), None if last_return is None else float(last_return))
         return Progress(0, None)
 
     def say_progress(self, progress: Progress) -> None:
-        """For whoever watches, on this machine or another: a file that is whole at any moment, or none."""
+        """Report progress in a file, for whoever watches, on this machine or another. It is never half written."""
         aside = self.progress_file.with_name(f".progress-{os.getpid()}")
-        with contextlib.suppress(OSError):  # on a full disk there is no word about it, but the run goes on
+        with contextlib.suppress(OSError):  # on a full disk there is no report, but the run continues
             aside.write_text(json.dumps(progress))
             aside.replace(self.progress_file)
 
 
 class Progress(NamedTuple):
-    """How far a run is."""
+    """How far a run has come."""
 
     step: int
     last_return: float | None  # the mean of its last evaluation

@@ -32,14 +32,14 @@ class Process:
         status = self._process.poll()
         if status is None and self._silence() > SILENCE:
             self._process.kill()
-            self._silent = 0.0  # should even that take its time
+            self._silent = 0.0  # in case even that takes a while
             with contextlib.suppress(OSError), self._log.open("a") as log:
                 log.write(f"mepg: stopped or stuck, without a sign of life for {SILENCE:.0f} s: killed\n")
         return status
 
     def stop(self) -> None:
         self._process.terminate()
-        self._process.send_signal(signal.SIGCONT)  # should it be stopped, it could not hear
+        self._process.send_signal(signal.SIGCONT)  # a stopped process could not receive the signal
 
     def wait(self, poll: float) -> int:
         while (status := self.poll()) is None:
@@ -47,7 +47,7 @@ class Process:
         return status
 
     def _silence(self) -> float:
-        """For how long it has not computed anything, as far as we were awake ourselves."""
+        """For how many seconds it has used no processor time, not counting time in which this process slept too."""
         ticks, now = _processor_time(self._process.pid), time.monotonic()
         if ticks != self._ticks:
             self._ticks, self._silent = ticks, 0.0
@@ -89,14 +89,14 @@ def start_worker(job: Job, core: int | None, output: IO[bytes]) -> subprocess.Po
         start_new_session=True,  # Ctrl-C is for the one who started it, who then asks it to stop
     )
     assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # it is dead already, which whoever waits for it will see
+    with contextlib.suppress(BrokenPipeError):  # it is dead already; `poll` will say so
         process.stdin.write(json.dumps(to_json(told)).encode())
         process.stdin.close()
     return process
 
 
 def _processor_time(pid: int) -> str:
-    """In user and system mode, as Linux counts it; elsewhere the clock's, so that no process is taken for stuck."""
+    """In user and system mode, as Linux counts it; elsewhere the clock, so that no process seems stuck."""
     try:
         return " ".join(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])
     except OSError:

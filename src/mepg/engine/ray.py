@@ -64,7 +64,7 @@ class Ray:
 
 
 def _require_answer(address: str | None) -> None:
-    """Ray waits for minutes for a head that is not there, and then ends the process."""
+    """Refuse an address where nothing answers: Ray would wait for minutes, and then end the process."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if not port.isdigit():  # Ray's own words, such as auto
         return

@@ -1,4 +1,4 @@
-"""Carrying out many runs: what is finished is left alone, what died is begun again, what failed is reported."""
+"""Carrying out many runs: finished ones are left alone, killed ones restarted, failed ones reported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POLL = 0.2
 
 
 class Launched(Protocol):
-    """A run that was begun."""
+    """A run that was started."""
 
     def poll(self) -> int | None:
         """Its exit status, negative for a signal that killed it; None while it goes on."""
@@ -42,15 +42,15 @@ class Engine(Protocol):
 
 
 class Failure(NamedTuple):
-    """A run that did not come to its end."""
+    """A run that did not finish."""
 
     job: Job
     reason: str
-    log: Path | None  # None: it was not even begun
+    log: Path | None  # None: it was never started
 
 
 class Watch(Protocol):
-    """Someone who looks on."""
+    """Whoever is shown the progress."""
 
     def show(self, going_on: dict[Job, Progress], finished: int, failures: Sequence[Failure]) -> None:
         """Called several times a second."""
@@ -64,17 +64,17 @@ def carry_out(
     stopping: Callable[[], bool],
     unwanted: Callable[[Job], bool] = lambda _: False,
 ) -> list[Failure]:
-    """All of them, or as many as until `stopping()`; those that failed do not stop the others.
+    """Carry out all jobs, or stop when `stopping()` says so; gives those that failed, which do not stop the others.
 
-    The next job is asked for when there is room for it, so that what came of earlier ones can decide what it is. A
-    job that becomes `unwanted` is stopped, and not begun again.
+    The next job is taken from `jobs` only when there is room for it, so it can depend on the results of earlier ones.
+    A job that becomes `unwanted` is stopped, and not started again.
     """
     coming: Iterator[Job] | None = iter(jobs)  # None when there are no more
     again: list[Job] = []
     running: dict[Job, Launched] = {}
     attempts: dict[Job, int] = {}
     failures: list[Failure] = []
-    told: set[Job] = set()  # to stop, which twice would mean at once
+    told: set[Job] = set()  # asked to stop: a second signal would end it at once, unsaved
     finished = 0
     logs.mkdir(parents=True, exist_ok=True)
 
@@ -114,11 +114,11 @@ def carry_out(
 
 
 class Stock(NamedTuple):
-    """What there is of the runs that are wanted."""
+    """Which of the wanted runs are there."""
 
     finished: list[Job]
     missing: list[Job]  # or unfinished
-    unusable: list[Failure]  # something else lies there, or what lies there is damaged
+    unusable: list[Failure]  # another run is in that folder, or it is damaged
 
 
 def take_stock(jobs: Iterable[Job]) -> Stock:
@@ -133,7 +133,7 @@ def take_stock(jobs: Iterable[Job]) -> Stock:
 
 
 def claim(results: Path) -> TextIO:
-    """Lock a folder of results for as long as the file that is given back is open."""
+    """Lock a folder of results until the file that is returned is closed."""
     try:
         results.mkdir(parents=True, exist_ok=True)
         lock = open_lock(results / ".lock")

@@ -1,4 +1,4 @@
-"""How long a run takes on this machine, from a short try of it."""
+"""How long a run takes on this machine, estimated from a few of its steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Speed(NamedTuple):
     evaluation_step: float
 
     def seconds(self, config: Config) -> float:
-        """Of the whole run, if no evaluation ends early."""
+        """How long the whole run takes, if no evaluation episode ends early."""
         warmup = min(config.spec.warmup, config.steps)
         limit = time_limit_of(config.env) or 1_000
         evaluations = -(-config.steps // config.eval_every) * config.eval_episodes * limit
@@ -35,7 +35,7 @@ class Speed(NamedTuple):
 
 
 def measure(config: Config) -> Speed:
-    """From a few steps of this run, without a trace of it."""
+    """Time a few steps of this run; nothing is written."""
     spec = replace(config.spec, warmup=WARMUP, replay_size=10_000)
     config = replace(config, spec=spec, steps=10**9, eval_every=10**9)
     began = time.perf_counter()
@@ -75,7 +75,7 @@ class Speeds:
             pass
 
     def of(self, job: Job) -> Speed | None:
-        """Of this job's algorithm, if it has been measured."""
+        """The speed of this job's algorithm, or None if it has not been measured."""
         try:
             return Speed(*map(float, self._known[_kind(job)]))
         except (KeyError, TypeError, ValueError):

@@ -18,7 +18,7 @@ from typing import Any
 from mepg.process import exit_status, leave, of_our_own
 from mepg.signals import ending_at_once, status_of, stopping
 
-SAY_EVERY = 0.5  # seconds between two words about progress
+SAY_EVERY = 0.5  # seconds between two reports of progress
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def stop_with_parent() -> None:
-    """Whoever started this run may die without a word: then it is to save and end, not to go on unseen."""
+    """If the process that started this one dies, save and end: nobody would watch the run any more."""
     parent = os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -40,7 +40,7 @@ class Env:
             self.spaces = Spaces(self.id, *spaces)
             self.sizes = self.spaces.sizes
             with failures_at("first reset"):
-                # PyBullet's first reset differs from all later ones: burn it. And a space that lies is found out.
+                # PyBullet's first reset differs from all later ones: use it up. It also checks the space.
                 self.reset(0)
 
     def reset(self, seed: int | None) -> Row:
@@ -51,7 +51,7 @@ class Env:
         return self.take(self.spaces.scale(action))
 
     def take(self, action: Any) -> StepResult:
-        """An action as the environment's own space has it, which becomes the environment's."""
+        """The same for an action in the environment's own space, which the environment may keep and change."""
         return self.spaces.result(*self._call("step", 5, action))
 
     def _call(self, what: str, length: int, *args: Any, **kwargs: Any) -> Any:
@@ -67,12 +67,12 @@ class Env:
 
     @property
     def time_limit(self) -> int | None:
-        """The steps after which its registration says that an episode is cut, whether that is done here or not."""
+        """The time limit that it was registered with, whether or not it is applied here."""
         return None if self.original.spec is None else simulators.time_limit_of(self.original.spec.id)
 
     @property
     def fps(self) -> float:
-        """Steps in a second of its own time, as far as it says."""
+        """How many steps make a second of its own time; 30 if it does not say."""
         said = as_real(self.original.metadata.get("render_fps"))
         return float(said) if said is not None and said.shape == () and 0 < said <= 1000 else 30.0
 
@@ -85,11 +85,11 @@ class Env:
             raise simulators.cannot_be_drawn(self.id, error) from None
 
     def close(self) -> None:
-        """Once: not every environment bears it twice."""
+        """Close it, once: some environments fail at the second time."""
         if self._closed:
             return
         self._closed = True
-        # Its work is done: what goes wrong now must not hide what went wrong before.
+        # Its work is done: an error now must not hide an earlier one.
         with contextlib.suppress(Exception, SystemExit, Overdue), self._watchdog or contextlib.nullcontext():
             self.original.close()
 
@@ -101,12 +101,12 @@ def name_of(env: Any) -> str:
 
 
 def call(env_id: str, env: Any, what: str, length: int, *args: Any, **kwargs: Any) -> Any:
-    """An environment's `reset` or `step`, which return so many values; what goes wrong in there is one line here."""
+    """An environment's `reset` or `step`, which must return `length` values; whatever it raises becomes one line."""
     try:
         result = getattr(env, what)(*args, **kwargs)
     except (KeyboardInterrupt, Overdue):
         raise
-    except BaseException as error:  # sys.exit() among them: a run that ends without a word would look finished
+    except BaseException as error:  # sys.exit() too: the run would look finished
         raise RunFailure(f"{env_id}'s {what} raised {one_line(error)}") from error
     if not isinstance(result, tuple) or len(result) != length:
         returned = many(len(result), "value") if isinstance(result, tuple) else kind_of(result)

@@ -1,4 +1,4 @@
-"""How environments come to be: ids, the packages that register them, and the quirks of PyBullet and MuJoCo."""
+"""Making environments: ids, the packages that register them, and the quirks of PyBullet and MuJoCo."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def make(env_id: str, render_mode: str | None = None, *, time_limit: bool = True
     """A Gymnasium environment by its id, or by module:id; a UsageError says what is missing."""
     if render_mode == "rgb_array" and not has_screen():
         os.environ.setdefault("MUJOCO_GL", "egl")  # drawn by the processor, if there is nothing better
-    # Not every environment knows the word.
+    # Not every environment takes this argument.
     drawn: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     with _one_line_errors(env_id, drawn=bool(drawn)):
         _register(env_id)
@@ -28,9 +28,9 @@ def make(env_id: str, render_mode: str | None = None, *, time_limit: bool = True
 
 
 def full_id(env_id: str) -> str:
-    """With its version; the newest if none is said, which next year may be another."""
+    """The id with its version: the newest, if none is given. A run keeps it, because the newest may change."""
     parts = registration.ENV_ID_RE.fullmatch(env_id.rpartition(":")[2])
-    if parts is None or parts["version"]:  # what is no id is said when it is made
+    if parts is None or parts["version"]:  # if it is not an id, `make` says so
         return env_id
     with _one_line_errors(env_id):
         _register(env_id)
@@ -39,14 +39,14 @@ def full_id(env_id: str) -> str:
 
 
 def time_limit_of(env_id: str) -> int | None:
-    """The steps after which an id's registration says that an episode is cut."""
+    """The time limit of an episode, in steps, that an id was registered with."""
     with _one_line_errors(env_id):
         _register(env_id)
         return gymnasium.spec(env_id.rpartition(":")[2]).max_episode_steps
 
 
 def _register(env_id: str) -> None:
-    """Import what registers it."""
+    """Import the package that registers it."""
     module, _, name = env_id.rpartition(":")
     if module:
         importlib.import_module(module)
@@ -65,7 +65,7 @@ def _register(env_id: str) -> None:
 
 @contextlib.contextmanager
 def _one_line_errors(env_id: str, *, drawn: bool = False) -> Iterator[None]:
-    """What goes wrong in Gymnasium, in an environment, or in the module that registers it."""
+    """Errors of Gymnasium, of an environment, or of the module that registers it, as one line."""
     module, _, name = env_id.rpartition(":")
     try:
         yield
@@ -100,7 +100,7 @@ def has_screen() -> bool:
 
 
 def cannot_be_drawn(env_id: str, error: BaseException) -> UsageError | RunFailure:
-    """What to say of a picture that was not drawn."""
+    """The error for an environment that cannot be drawn."""
     if not _is_mujoco(env_id):
         return RunFailure(f"{env_id} cannot be drawn: {one_line(error)}")
     return UsageError(
@@ -115,7 +115,7 @@ def _is_mujoco(env_id: str) -> bool:
 
 
 def prepare_picture(env_id: str) -> None:
-    """PyBullet's camera asks the first client of the process, whichever it is asked for: so there has to be one."""
+    """PyBullet's camera always uses the process's first client, so make sure that there is one."""
     pybullet = sys.modules.get("pybullet") if "BulletEnv" in env_id else None
     if pybullet is not None and not pybullet.isConnected(0):
         pybullet.connect(pybullet.DIRECT)

@@ -1,4 +1,4 @@
-"""What goes into an environment and comes out of it. Everywhere else observations and actions are rows of float32.
+"""Between an environment and the rest of the program, where observations and actions are rows of float32.
 
 An action's row holds a Box's numbers, flat and in [-1, 1], or the index of a Discrete's action, counted from 0.
 """
@@ -27,7 +27,7 @@ EXACT = 2**24  # float32 holds every whole number up to here
 
 
 class StepResult(NamedTuple):
-    """What came of one action."""
+    """What a step in an environment returned, checked."""
 
     obs: Row  # the last one of an episode that is over, not the first of the next
     reward: float
@@ -133,7 +133,7 @@ class DiscreteActions:
         index = rows[..., 0]
         own = index.astype(self.dtype)
         if not ((own == index) & (own >= 0) & (own < self.size)).all():
-            raise RunFailure(f"the policy chose action {index}, and there are those from 0 to {self.size - 1}")
+            raise RunFailure(f"the policy chose action {index}, not a whole number from 0 to {self.size - 1}")
         return own + self.start
 
     def scale_in_jax(self, rows: jax.Array) -> jax.Array:
@@ -172,7 +172,7 @@ class Spaces:
 
     @classmethod
     def from_json(cls, env_id: str, data: Any) -> Spaces:
-        """Those of an environment that need not be there; other entries of `data` are passed over."""
+        """What `to_json` wrote, without making the environment; other entries of `data` are ignored."""
         obs, action = (int(size) for size in data["sizes"])
         if not 1 <= obs <= 10**6:  # before memory is taken
             raise ValueError(f"observations of size {obs}")
@@ -181,7 +181,7 @@ class Spaces:
         return cls(env_id, box, codec.space_from_json(data, action))
 
     def difference(self, other: Spaces) -> str | None:
-        """What the other has that these have not, in words; None if they are the same."""
+        """How the other's spaces differ, in words that follow "had" or "with"; None if they are the same."""
         if self.actions.kind != other.actions.kind:
             return f"an action space of kind {self.actions.kind}, and {other.id} has one of kind {other.actions.kind}"
         facts = ("observations of size", "actions of size", "actions of shape", "actions from", "actions to")
@@ -205,9 +205,9 @@ class Spaces:
         return StepResult(self.obs(obs), self.reward(reward), not terminated, terminated or truncated, info)
 
     def obs(self, obs: Any) -> Row:
-        """A copy of an observation, as long as it is one: some environments write the next into the same array.
+        """A checked copy of an observation: some environments write the next one into the same array.
 
-        Whether it keeps to the space's bounds is nobody's concern: many are a little outside now and then.
+        The space's bounds are not checked: many environments leave them a little now and then.
         """
         numbers = as_real(obs)
         if numbers is None:
@@ -240,11 +240,11 @@ class Spaces:
         return bool(numbers)
 
     def read_observations(self, given: npt.ArrayLike) -> tuple[Row, bool]:
-        """A user's, one or several: [B, S], and whether it was a single one."""
+        """A user's observation, or several: [B, S], and whether it was a single one."""
         return _read(given, "observation", self._obs_shape)
 
     def read_actions(self, given: npt.ArrayLike) -> tuple[Row, bool]:
-        """A user's, as `scale` gives them: rows, and whether it was a single one."""
+        """A user's action, or several, as `scale` gives them: rows, and whether it was a single one."""
         numbers, alone = _read(given, "action", self.actions.shape)
         low, high = self.actions.low.astype(float), self.actions.high.astype(float)
         whole, slack = self.actions.kind == "discrete", 1e-4 * (high - low)
@@ -265,7 +265,7 @@ def _observation_size(space: gymnasium.Space[Any], env_id: str) -> int:
         way_out = ": wrap it in gymnasium.wrappers.FlattenObservation" if flattens else ""
         raise UsageError(f"{env_id} has {type(space).__name__} observations{shape}; a flat Box is needed{way_out}")
     if space.shape[0] == 0:
-        raise UsageError(f"{env_id} has observations without a single number, and nothing can be learned from those")
+        raise UsageError(f"{env_id} has empty observations: there is nothing to learn from")
     return space.shape[0]
 
 
@@ -287,7 +287,7 @@ def _read(given: npt.ArrayLike, what: str, shape: tuple[int, ...]) -> tuple[Row,
 
 
 def as_real(value: Any) -> npt.NDArray[Any] | None:
-    """The array that it is, or None. NumPy alone would take text for a number, None for NaN, a complex one by half."""
+    """As an array of real numbers, or None. NumPy alone would accept text, None as NaN, half of a complex number."""
     try:
         array = np.asarray(value)
     except Exception:  # ragged, or another library's array that will not be one of NumPy's

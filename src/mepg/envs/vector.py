@@ -18,15 +18,15 @@ from mepg.errors import RunFailure, UsageError
 
 
 class Envs:
-    """E environments, each with an index. Who steps them begins the episodes, so none crosses its end."""
+    """E environments, each with an index. The caller begins the episodes: no transition crosses the end of one."""
 
-    original: Any  # as others know it: what the user has made, or a list of Gymnasium's environments
+    original: Any  # what the user gave, or a list of Gymnasium's environments
 
     def __init__(self, count: int, spaces: Spaces) -> None:
         self.count, self.spaces, self.sizes = count, spaces, spaces.sizes
 
     def begin(self, index: int, seed: int | None) -> Row:
-        """The first observation of a new episode; without a seed, it follows from those before."""
+        """The first observation of a new episode; without a seed, one that the environment draws."""
         raise NotImplementedError
 
     def step(self, actions: Row) -> list[StepResult]:
@@ -34,18 +34,18 @@ class Envs:
         return self.take(self.spaces.scale(actions))
 
     def take(self, actions: Any) -> list[StepResult]:
-        """The same with actions as the environments' own space has them, which become theirs."""
+        """The same with actions in the environments' own space, which they may keep and change."""
         raise NotImplementedError
 
     def abandon(self, seed: int | None = None) -> None:
-        """Leave the episodes under way, which are not over, so that new ones can begin in every environment."""
+        """Abandon the current episodes, so that new ones can begin in every environment."""
 
     def close(self) -> None:
         self.original.close()
 
 
 class SerialEnvs(Envs):
-    """Our own: a single one, or several that are stepped one after the other."""
+    """Environments of this process: one, or several that are stepped one after the other."""
 
     def __init__(self, envs: Sequence[Env]) -> None:
         super().__init__(len(envs), envs[0].spaces)
@@ -80,7 +80,7 @@ class GymnasiumEnvs(Envs):
         super().__init__(env.num_envs, Spaces(env_id, env.single_observation_space, env.single_action_space))
         self.original, self._resets_itself = env, mode is AutoresetMode.SAME_STEP
         with quiet(env_id):
-            # PyBullet's first reset differs from all later ones: burn it.
+            # PyBullet's first reset differs from all later ones: use it up.
             self.abandon(0)
 
     def begin(self, index: int, seed: int | None) -> Row:
@@ -159,21 +159,23 @@ def make_envs(env: Any, count: int = 1, seed: int = 0, watchdog: Watchdog | None
     if all(hasattr(env, name) for name in ("num_envs", "step_async", "step_wait", "reset")):
         return StableBaselinesEnvs(env, seed)
     raise UsageError(
-        f"a {type(env).__name__} is no environment: give an id, a gymnasium.Env, a gymnasium.vector.VectorEnv "
+        f"{type(env).__name__} is not a kind of environment: give an id, a gymnasium.Env, a gymnasium.vector.VectorEnv "
         "or a VecEnv of Stable-Baselines3"
     )
 
 
 def require_same_spaces(one: Spaces, other: Spaces) -> None:
-    """Of two environments with the same id, made one after the other."""
+    """Refuse an id that makes environments with different spaces."""
     if difference := one.difference(other):
         raise UsageError(f"{one.id} is not the same each time that it is made: it had {difference} now")
 
 
 @contextlib.contextmanager
 def one_for_each(env_id: str, count: int) -> Iterator[None]:
-    """Whatever a vector environment returns should have an entry for each of its environments."""
+    """Errors of indexing what a vector environment returned, as one line: an entry is missing."""
     try:
         yield
     except (LookupError, TypeError, AttributeError, ValueError) as error:
-        raise RunFailure(f"{env_id} returned something that has no entry for each of {count}: {error!r:.200}") from None
+        raise RunFailure(
+            f"{env_id} returned something that has no entry for each of {count} environments: {error!r:.200}"
+        ) from None

@@ -31,7 +31,7 @@ class Film:
         next(self._writer)
 
     def add(self, picture: Picture, fps: float) -> None:
-        """One more; of all of them `fps` are shown in a second."""
+        """Add a picture; `fps` of them are shown in a second."""
         self._writer.send((picture, fps))
 
     def __enter__(self) -> Self:
@@ -47,7 +47,7 @@ class Film:
 
 
 def _mp4(path: Path) -> Writer:
-    """By hand, because imageio_ffmpeg's own writer does not look whether ffmpeg succeeded."""
+    """Run ffmpeg ourselves: imageio_ffmpeg's own writer does not check whether it succeeded."""
     try:
         import imageio_ffmpeg
     except ImportError:

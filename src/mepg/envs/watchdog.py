@@ -1,8 +1,8 @@
 """A time limit for calls into an environment, whatever they hang in.
 
-The watcher is a process of its own: code that does not come back to the interpreter stops every thread and signal
-handler of ours. It reads from a shared page until when the call under way may take. When that is over, it sends a
-signal that ends the call with an exception; when even that is not heard, it says why and kills.
+The watcher is a separate process: code that never returns to the interpreter stops all our threads and signal
+handlers. It reads the current call's deadline from a shared page. When that has passed, it sends a signal that ends
+the call with an exception. If that has no effect, it says why and kills the process.
 
 As a program of its own this file needs nothing but the standard library: `python watchdog.py PID FILE NAME`.
 """
@@ -19,8 +19,8 @@ import tempfile
 import time
 from typing import Self
 
-GRACE = 2.0  # seconds for the interpreter to hear of it
-LIMIT, DEADLINE, STEP, SIZE = 0, 1, 2, 3  # the page's places: seconds that a call may take, until when, the run's step
+GRACE = 2.0  # seconds for the interpreter to handle the signal
+LIMIT, DEADLINE, STEP, SIZE = 0, 1, 2, 3  # places in the page: seconds for a call, when they are over, the run's step
 
 
 class Overdue(BaseException):
@@ -46,7 +46,7 @@ class Watchdog:
             )
 
     def at_step(self, step: int) -> None:
-        """The step of the run, for what is said in the end."""
+        """The step of the run, for the message."""
         self._page[STEP] = step
 
     def __enter__(self) -> Self:
@@ -57,7 +57,7 @@ class Watchdog:
         self._page[DEADLINE] = math.inf
 
     def _interrupt(self, *_: object) -> None:
-        if time.monotonic() > self._page[DEADLINE]:  # or it came back after all, and this one is another
+        if time.monotonic() > self._page[DEADLINE]:  # else that call has returned, and this is another one
             raise Overdue
 
     def close(self) -> None:
@@ -67,7 +67,7 @@ class Watchdog:
 
 
 def watch(parent: int, page: memoryview[float], name: str) -> None:
-    """Until the process that is watched ends, or has to be ended."""
+    """Watch until that process ends, or has to be killed."""
     while os.getppid() == parent:
         time.sleep(min(1.0, page[LIMIT] / 10))
         deadline = page[DEADLINE]

@@ -1,4 +1,4 @@
-"""From a run to files that act as it does: nothing is written before it has been compared with the run's own policy."""
+"""From a run to files that act as it does. Each is compared with the run's own policy before it is written."""
 
 from __future__ import annotations
 

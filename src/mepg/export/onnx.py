@@ -38,7 +38,7 @@ _NODES = {name: _Node(kind) for name, kind in _PLAIN.items()} | {
 
 
 def require_onnx() -> tuple[Any, Any]:
-    """The two packages, or what to type to have them."""
+    """The two packages; a UsageError says how to install them."""
     try:
         import onnx
         import onnxruntime
@@ -82,7 +82,7 @@ def _node(helper: Any, operation: Operation, tensors: dict[str, Any]) -> Any:
 
 
 def open_session(content: bytes) -> Any:
-    """Of onnxruntime, on one thread: for one observation more would only wait for each other."""
+    """A session of onnxruntime on one thread: for one observation, more threads would only wait for each other."""
     _, onnxruntime = require_onnx()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1

@@ -169,7 +169,7 @@ def _slice(to: _Builder, equation: Equation, x: str) -> str:
 
 
 def _multiply_matrices(to: _Builder, equation: Equation, x: str, y: str) -> str:
-    """As one product of two matrices, or one for each of several; what is rearranged for it is mostly weights."""
+    """JAX's `dot_general` as a matrix product, or a stack of them; mostly it is the weights that are rearranged."""
     (x_summed, y_summed), (x_several, y_several) = equation.params["dimension_numbers"]
     x_shape, y_shape = (_lengths(var.aval.shape, -1) for var in equation.invars)
     rows = [axis for axis in range(len(x_shape)) if axis not in (*x_summed, *x_several)]
@@ -182,7 +182,7 @@ def _multiply_matrices(to: _Builder, equation: Equation, x: str, y: str) -> str:
 
 
 def _arrange(to: _Builder, x: str, shape: list[int], *parts: Sequence[int]) -> str:
-    """With its axes in the order of `parts`: those of the first stay apart, the others become one axis each."""
+    """x with its axes in the order of `parts`: each axis of the first stays, those of each other become one axis."""
     several, rows, columns = parts
     order = [*several, *rows, *columns]
     if order != sorted(order):
@@ -232,7 +232,7 @@ _OPERATIONS: dict[str, Callable[..., str | list[str]]] = {
 
 
 def _needed(program: Operations) -> Operations:
-    """Only what the action depends on."""
+    """The program without what the action does not depend on."""
     wanted, operations = {ACTION}, []
     for operation in reversed(program.operations):
         if operation.output in wanted:

@@ -36,7 +36,7 @@ class Row(NamedTuple):
 
     @property
     def names(self) -> set[str]:
-        """By which it can be asked for."""
+        """The names that `--only` takes for it."""
         return {self.algorithm, self.label.lower()}
 
 
@@ -51,7 +51,7 @@ class Experiment(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How much of it: part of a run's identity, so that a short run is never taken for a full one."""
+    """How long and how many runs. Part of a run's identity, so that a short run is never taken for a full one."""
 
     steps: int
     seeds: int
@@ -66,7 +66,7 @@ class Plan(NamedTuple):
 
     @property
     def difference(self) -> str:
-        """From the paper's, in words."""
+        """How it differs from the paper's plan, in words."""
         steps = f"{many(self.steps, 'step')} instead of {PAPER.steps:,}"
         seeds = f"{many(self.seeds, 'seed')} instead of {PAPER.seeds}"
         return ", ".join([steps, seeds]) + (f", with {', '.join(self.settings)}" if self.settings else "")
@@ -148,7 +148,7 @@ class Selection(NamedTuple):
         return [replace(_config(row, self.plan), env=env, seed=seed) for seed in self.seeds]
 
     def all_configs(self) -> set[Config]:
-        """Those of all cells."""
+        """The runs that all cells ask for."""
         rows, envs = self.experiment.rows, self.experiment.envs
         return {config for row in rows for env in envs for config in self.configs(row, env)}
 

@@ -50,7 +50,7 @@ def paper_table(selection: Selection, runs: Iterable[Run]) -> Table:
 
 
 def runs_of(selection: Selection, runs: Iterable[Run]) -> dict[str, dict[str, list[Run]]]:
-    """For each row's label and each environment, those runs that are its own."""
+    """The runs that belong to each row and environment, by the row's label."""
     by_config = {run.config: run for run in runs}
     return {
         row.label: {
@@ -62,7 +62,7 @@ def runs_of(selection: Selection, runs: Iterable[Run]) -> dict[str, dict[str, li
 
 
 def improvements(selection: Selection, runs: Iterable[Run]) -> list[Improvement]:
-    """Of the paper's own algorithms over each of the others, on tasks where both have several finished runs."""
+    """How often the paper's own algorithms end higher than each other one, where both have several finished runs."""
     everywhere = selection._replace(experiment=selection.experiment._replace(envs=ALL_TASKS))
     final = {
         label: {env: [run.means[-1] for run in there] for env, there in by_env.items() if len(there) > 1}

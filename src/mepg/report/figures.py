@@ -61,7 +61,7 @@ class Curves(NamedTuple):
 
 
 def own_curves(runs: Sequence[Run]) -> Curves:
-    """Of any runs: one for each variant and environment, over its seeds."""
+    """Curves of any runs: one for each variant and environment, over its seeds."""
     rows, _ = group_variants(runs)
     return make_curves("own-curves", "Learning curves", rows, envs=sorted({run.config.env for run in runs}))
 
@@ -168,7 +168,7 @@ def _curve(label: str, colour: str, runs: Sequence[Run]) -> Curve:
 
 
 def _visible(values: Floats) -> list[float]:
-    """With as many digits as can be seen."""
+    """The values, rounded to as many digits as can be seen."""
     return [float(f"{value:.6g}") for value in values]
 
 
@@ -194,6 +194,6 @@ def to_picture(figure: Figure, kind: str, **options: Any) -> bytes:
 
 
 def plain(text: str) -> str:
-    """What every font has, and not too much of it."""
+    """Text that every font can show, at most 60 letters of it."""
     printable = "".join(letter if " " <= letter <= "~" else "?" for letter in text)
     return printable if len(printable) <= 60 else printable[:57] + "..."

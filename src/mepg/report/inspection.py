@@ -103,6 +103,6 @@ def _bias(one: Inspection) -> str:
 
 
 def _write(axes: Any, words: str) -> None:
-    """In place of a drawing."""
+    """Show words in place of a drawing."""
     axes.text(0.5, 0.5, words, ha="center", va="center", fontsize=9, transform=axes.transAxes)
     axes.set_axis_off()

@@ -180,7 +180,7 @@ def _inspected(runs: Sequence[Run]) -> tuple[list[Inspected], list[Problem]]:
 
 
 def _versions(runs: Sequence[Run]) -> dict[str, str]:
-    """Of each package, and how many runs each version had where there are several."""
+    """Each package's version; if there are several, with the number of runs that had each."""
     seen: dict[str, Counter[str]] = defaultdict(Counter)
     for name, version in (item for run in runs for item in run.versions.items()):
         seen[name][version] += 1

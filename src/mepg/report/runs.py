@@ -1,4 +1,4 @@
-"""Runs that lie in folders, read with suspicion: what is not whole is named, never averaged in."""
+"""Runs read from folders, and checked: a damaged one is named and left out, never averaged in."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from mepg.run.folder import Folder
 from mepg.run.session import mean_of_five_best
 from mepg.words import many
 
-# Where one of these lies without a run.json, a run was, or was about to be.
+# A folder with one of these and without run.json is a damaged run.
 TRACES = {"evaluations.npz", "metrics.csv", "policy.safetensors", "result.json", ".run.json.writing"}
 
 
 class Run(NamedTuple):
-    """What a run measured; unless it is finished, so far."""
+    """What a run has measured: all of it, or so far if it is not finished."""
 
     path: Path
     config: Config
@@ -97,7 +97,7 @@ def collect(paths: Iterable[Path]) -> tuple[list[Run], list[Problem]]:
 def _folders(path: Path) -> Iterator[tuple[Path, str | None]]:
     """Folders that hold a run, or should, with what is wrong if that can be seen from outside.
 
-    A link is followed to a run and no further: it may lead in a circle, or to all of a disk.
+    A link to a run is followed, any other is not: it may lead in a circle, or to a whole disk.
     """
     unreadable: list[OSError] = []
     links: list[Path] = []

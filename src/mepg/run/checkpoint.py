@@ -1,8 +1,8 @@
 """Checkpoints: the networks and counters in one small file each, the replay memory in pieces that never change.
 
-    checkpoints/000010000.json           what belongs to it, with checksums: written last, so it is the commit
+    checkpoints/000010000.json           its manifest, with checksums: written last, so until then it does not count
     checkpoints/000010000.safetensors    the agent's state and the run's counters
-    replay/000005000-000010000.safetensors   the rows that were added since the checkpoint before
+    replay/000005000-000010000.safetensors   the rows that were added since the previous checkpoint
 
 A piece of the replay memory is written once, with the checkpoint that needs it, and removed when the
 ring has moved past it. Nothing is ever overwritten, so a run that dies while it writes a checkpoint
@@ -112,6 +112,10 @@ class Checkpoints:
         write_sealed(self._path(snapshot.step, "json"), content)
         self._prune(snapshot.step)
 
+    def _path(self, step: int, suffix: str) -> Path:
+        """The name of a checkpoint's file; `steps` reads it back."""
+        return self.folder / f"{step:09d}.{suffix}"
+
     def steps(self) -> list[int]:
         """The steps at which there are checkpoints, the newest first."""
         names = (path.stem for path in self.folder.glob("*.json"))
@@ -129,9 +133,9 @@ class Checkpoints:
             rows, spent = count(content["rows"]), Spent(*map(finite, content["seconds"]))
             metrics = _checksum(content["metrics"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise Damaged(f"{step:09d}.json: {error!r}") from None
+            raise Damaged(f"{self._path(step, 'json').name}: {error!r}") from None
         if _gaps(pieces, rows - min(rows, replay.capacity), rows):
-            raise Damaged(f"{step:09d}.json: pieces of the replay memory are missing")
+            raise Damaged(f"{self._path(step, 'json').name}: pieces of the replay memory are missing")
         for piece in pieces:
             block = read_arrays(self.replay_folder / piece.name, piece.sha256).get("rows")
             if block is None or block.shape != (piece.stop - piece.start, replay.width) or block.dtype != np.float32:
@@ -146,14 +150,14 @@ class Checkpoints:
         try:
             return self._arrays(content), max(count(number) for number in content["episodes"]) + 1
         except (KeyError, TypeError, ValueError) as error:
-            raise Damaged(f"{step:09d}.json: {error!r}") from None
+            raise Damaged(f"{self._path(step, 'json').name}: {error!r}") from None
 
     def metrics(self, step: int) -> Checksum | None:
-        """Of metrics.csv as it was at `step`."""
+        """The checksum of metrics.csv as it was at `step`."""
         return _checksum(self._manifest(step).get("metrics"))
 
     def drop_replay(self) -> None:
-        """A finished run needs its replay memory no more."""
+        """Remove the replay memory, which a finished run no longer needs."""
         shutil.rmtree(self.replay_folder, ignore_errors=True)
 
     def _manifest(self, step: int) -> dict[str, Any]:
@@ -185,9 +189,6 @@ class Checkpoints:
             sums=_alike(arrays["sums"], like.sums),
         )
 
-    def _path(self, step: int, suffix: str) -> Path:
-        return self.folder / f"{step:09d}.{suffix}"
-
     def _prune(self, step: int) -> None:
         """Remove what the checkpoint just written, at `step`, and the one before it do not need.
 
@@ -206,7 +207,7 @@ class Checkpoints:
             except (Damaged, TypeError):
                 continue
         left_over = [*self.replay_folder.glob("*[0-9]*.safetensors*"), *self.folder.glob(".*.writing")]
-        for path in left_over:  # the latter, and the former with a dot before it, a process died over
+        for path in left_over:  # no longer needed, or half written by a killed process
             if path.name not in needed:
                 path.unlink()
 
@@ -219,11 +220,11 @@ def _checksum(data: Any) -> Checksum | None:
     try:
         return None if data is None else Checksum(*data)
     except TypeError:
-        raise Damaged(f"{data!r} is no checksum") from None
+        raise Damaged(f"{data!r} is not a checksum") from None
 
 
 def _alike(array: npt.NDArray[Any], like: npt.NDArray[Any], axis: int = 0) -> npt.NDArray[Any]:
-    """The array, if it has the type of another, and its shape from `axis` on; and is finite."""
+    """The array, if it is finite and has the type of `like`, and its shape from `axis` on; else a ValueError."""
     same = array.dtype == like.dtype and array.ndim == like.ndim and array.shape[axis:] == like.shape[axis:]
     if not same or not np.isfinite(array).all():
         raise ValueError(

@@ -12,7 +12,7 @@ from mepg.envs.spaces import Row
 from mepg.errors import RunFailure
 from mepg.words import many
 
-LONGEST = 100_000  # steps of an episode that no time limit ends: then it is taken for endless
+LONGEST = 100_000  # steps: an episode that is longer and has no time limit is taken for endless
 
 
 class Episode(NamedTuple):

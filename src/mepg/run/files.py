@@ -35,7 +35,7 @@ def write_whole(path: Path, content: bytes) -> str:
     if path.exists() and not path.is_file():
         raise UsageError(f"{path} is not a file, and nothing is put in its place: choose another name")
     temporary = path.with_name(f".{path.name}.writing")
-    temporary.unlink(missing_ok=True)  # a process died over it, or it is a link that leads elsewhere
+    temporary.unlink(missing_ok=True)  # left by a killed process, or a link that leads elsewhere
     try:
         with temporary.open("xb") as file:
             file.write(content)
@@ -62,7 +62,7 @@ def read_whole(path: Path, sha256: str | None = None, most: int = MOST_BYTES) ->
     """A file's content, compared with its checksum where one is known."""
     try:
         about = path.stat()
-        if not stat.S_ISREG(about.st_mode):  # a pipe would never end, and a device neither
+        if not stat.S_ISREG(about.st_mode):  # a pipe or a device might never end
             raise Damaged(f"{path.name} is not a file")
         if about.st_size > most:
             raise Damaged(f"{path.name} has {about.st_size:,} bytes, more than the {most:,} that are ever written")
@@ -107,33 +107,33 @@ def read_sealed(path: Path) -> dict[str, Any]:
 
 
 def count(value: Any) -> int:
-    """A number of things out of JSON; a ValueError if it is not one."""
+    """A whole number, 0 or more, from JSON; a ValueError if it is not one."""
     if type(value) is not int or not 0 <= value < 2**53:
         raise ValueError(f"{str(value)[:50]!r} is not a number of things")
     return value
 
 
 def finite(value: Any) -> float:
-    """A number out of JSON; a ValueError if it is not one."""
+    """A finite number from JSON; a ValueError if it is not one."""
     if type(value) not in (int, float) or not abs(value) < 1.8e308:
         raise ValueError(f"{str(value)[:50]!r} is not a number")
     return float(value)
 
 
 def digest(data: Any) -> str:
-    """The same for equal data, however it is laid out."""
+    """A SHA-256 of JSON data: equal for equal data, whatever its order and layout."""
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 class Checksum(NamedTuple):
-    """What a file begins with; more may follow."""
+    """The SHA-256 of the first `size` bytes of a file; more may follow."""
 
     size: int
     sha256: str
 
 
 def checksum(path: Path) -> Checksum | None:
-    """Of the file as it is now; None if there is none."""
+    """The checksum of a file as it is now; None if there is no such file."""
     if not path.exists():
         return None
     content = read_whole(path)
@@ -141,7 +141,7 @@ def checksum(path: Path) -> Checksum | None:
 
 
 def read_until(path: Path, until: Checksum) -> bytes:
-    """What the file held when it was sealed."""
+    """The part of a file that a checksum is of: what it held then."""
     content = read_whole(path)[: until.size]
     if Checksum(len(content), hashlib.sha256(content).hexdigest()) != until:
         raise Damaged(f"{path.name} is not what was written")
@@ -149,7 +149,7 @@ def read_until(path: Path, until: Checksum) -> bytes:
 
 
 def open_lock(path: Path) -> TextIO:
-    """The file by which processes keep out of each other's way: never one that a link leads to."""
+    """Open a lock file; never one that a link leads to."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     return os.fdopen(descriptor, "r+")
 
@@ -165,14 +165,14 @@ def read_npz(path: Path, sha256: str | None = None) -> Arrays:
 
 
 def to_npz(arrays: Arrays) -> bytes:
-    """The content of such a file."""
+    """Arrays as the bytes of an .npz file."""
     content = io.BytesIO()
     np.savez(content, allow_pickle=False, **arrays)
     return content.getvalue()
 
 
 def from_npz(content: bytes, name: str) -> Arrays:
-    """Back again: plain numbers, none of which takes more memory than the file, which is called `name`, has bytes."""
+    """Back from the bytes of the .npz file called `name`: plain numbers, in no more memory than the file has bytes."""
     try:
         return {each.removesuffix(".npy"): _read_npy(inner) for each, inner in from_zip(content, name).items()}
     except (ValueError, TypeError, EOFError) as error:
@@ -180,7 +180,7 @@ def from_npz(content: bytes, name: str) -> Arrays:
 
 
 def from_zip(content: bytes, name: str) -> dict[str, bytes]:
-    """The files in an archive, by name. None is compressed: what cannot grow cannot fill the memory."""
+    """The files in an archive, by name. A compressed one is refused: it could fill the memory."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
@@ -194,7 +194,7 @@ def from_zip(content: bytes, name: str) -> dict[str, bytes]:
 
 
 def _read_npy(content: bytes) -> npt.NDArray[Any]:
-    """A header says how large an array is; it is believed only if the rest of the content is."""
+    """An array, if its header agrees with the size of what follows."""
     stream = io.BytesIO(content)
     np.lib.format.read_magic(stream)
     shape, by_columns, kind = np.lib.format.read_array_header_1_0(stream)
@@ -252,9 +252,9 @@ def _from_safetensors(path: Path, content: bytes) -> Arrays:
 
 
 def trusted(env_id: str, said: str | None, file: Path) -> str:
-    """An environment's id that a file names, if making it imports nothing that the user has not asked for.
+    """The environment's id that a file names, if the user trusts it. `said` is what the user named on the command line.
 
-    A module runs code when it is imported, and the file may come from anyone.
+    Making module:id imports the module, which runs its code, and the file may come from anyone.
     """
     module, colon, _ = env_id.rpartition(":")
     if said not in (None, env_id):

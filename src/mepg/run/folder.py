@@ -62,12 +62,12 @@ class Ending(NamedTuple):
     files: dict[str, Checksum]  # as they were then, by their names
 
     def sha256(self, path: Path) -> str:
-        """Of one of its files; of any other, what nothing has."""
+        """The checksum of a file that the run left; for any other file, one that never matches."""
         return self.files[path.name].sha256 if path.name in self.files else "none"
 
 
 class Folder:
-    """The names of a run's files, and the few of them that are small."""
+    """The names of a run's files; reads and writes the small ones."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -86,9 +86,10 @@ class Folder:
         return self.identity().config
 
     def identity(self) -> Identity:
-        """Of the run in this folder."""
+        """Which run is in this folder, and for which observations and actions."""
         if not self.config_file.is_file():
-            raise UsageError(f"{self.path} holds no run: there is no {self.config_file.name} in it")
+            reason = f"there is no {self.config_file.name} in it" if self.path.is_dir() else "it is not a folder"
+            raise UsageError(f"{self.path} holds no run: {reason}")
         try:
             data = read_sealed(self.config_file)
         except Damaged as damage:
@@ -101,7 +102,7 @@ class Folder:
             raise UsageError(f"{self.config_file}: {error}") from None
 
     def env(self, said: str | None = None) -> str:
-        """The id of its environment; a module's has to be `said`, or imported before."""
+        """The id of its environment. If that is module:id, the user must have `said` it too, or imported the module."""
         return trusted(self.config().env, None if said is None else full_id(said), self.config_file)
 
     def versions(self) -> dict[str, str]:
@@ -112,7 +113,7 @@ class Folder:
     def check_free_for(self, config: Config) -> None:
         """Refuse a folder that holds anything but this very run."""
         try:
-            # What begins with a dot is a lock, or a file that a process died over.
+            # What begins with a dot is a lock, or half a file that a killed process left.
             if not self.path.exists() or not any(not path.name.startswith(".") for path in self.path.iterdir()):
                 return
         except OSError as error:
@@ -134,7 +135,7 @@ class Folder:
                 fcntl.flock(locks.enter_context(open_lock(self.path / ".lock")), fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if not self.config_file.exists():
                     write_sealed(self.config_file, about)
-                # The lock looks like litter: should someone clear it away, this one is still there.
+                # Someone may delete .lock, which looks like litter: so run.json is locked too.
                 fcntl.flock(locks.enter_context(self.config_file.open("r+")), fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UsageError(f"{self.path} is in use: another process is training there") from None
@@ -172,12 +173,12 @@ class Folder:
         return Ending(summary, sealed)
 
     def finished(self, config: Config) -> dict[str, Any] | None:
-        """What this very run came to, if it is finished; a UsageError if something else is here."""
+        """The result of this very run, or None while it is not finished; a UsageError if something else is here."""
         self.check_free_for(config)
         return self.result(config)
 
     def result(self, config: Config) -> dict[str, Any] | None:
-        """What the run came to, or None while it is not finished."""
+        """The run's result, or None while it is not finished."""
         ending = self.ending(config)
         return None if ending is None else ending.summary
 
@@ -201,7 +202,7 @@ class Folder:
             rows = zip(*(found[name].tolist() for name in ("timesteps", "results", "ep_lengths")), strict=True)
             return {step: [Episode(*pair) for pair in zip(*both, strict=True)] for step, *both in rows}
         except (Damaged, KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"{path} cannot be read: {error}") from None
+            raise UsageError(f"{self.path} has evaluations that cannot be read: {error}") from None
 
 
 def _to_array(fingerprint: str) -> npt.NDArray[np.uint8]:
@@ -214,7 +215,7 @@ class MetricsFile:
     def __init__(self, path: Path, columns: list[str], upto: int) -> None:
         kept = []
         if upto and path.exists():
-            # Rows after the checkpoint, the last of which may be cut short, will come again.
+            # Rows after the checkpoint will be written again; the last of them may be cut short.
             with path.open(newline="", encoding="ascii", errors="replace") as old:
                 kept = [row for row in csv.reader(old) if len(row) == len(columns) and row[0].isdecimal()]
             kept = [row for row in kept if int(row[0]) <= upto]

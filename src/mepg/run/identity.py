@@ -28,7 +28,7 @@ class Identity(NamedTuple):
         try:
             return cls(config, Spaces.from_json(config.env, data))
         except (KeyError, TypeError, ValueError) as error:
-            raise UsageError(f"what it says about observations and actions is not possible: {error!r}") from None
+            raise UsageError(f"what it says about observations and actions cannot be true: {error!r}") from None
 
     def require_fit(self, env: Spaces) -> None:
         """Refuse an environment with other observations or actions: what was learned would mean something else."""

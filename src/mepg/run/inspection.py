@@ -1,4 +1,4 @@
-"""A run's critics, looked into: what they believe, against what really followed.
+"""What a run's critics believe, compared with what really followed.
 
 An episode is played with the policy that the critics judge: a Gaussian policy's actions are drawn, a deterministic
 policy's have no noise. At each step Q(s, a) and its band stand beside the discounted return that followed,
@@ -37,7 +37,7 @@ from mepg.run.policy import Policy, load_policy
 from mepg.run.questions import Questions
 
 FORMAT = 2
-BEYOND = 0.01  # the weight gamma^n that the rest of a return may have and be left away
+BEYOND = 0.01  # the rest of a return is ignored once its weight gamma^n is at most this
 LONGEST = 1_000  # steps of an episode that are judged where there is no time limit
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # of the bands whose coverage is counted
 POINTS = 500  # of all steps, so many are kept for the picture
@@ -95,7 +95,7 @@ class Inspection(NamedTuple):
         return self.noise.two_masks[-1] / self.noise.one_mask[-1]
 
     def figures(self) -> dict[str, Any]:
-        """All but what is only to be drawn."""
+        """The figures, without what is only drawn."""
         kept = {name: value for name, value in self._asdict().items() if not isinstance(value, Trace | MaskNoise)}
         return {**kept, "noise_ratio": self.noise_ratio}
 
@@ -185,7 +185,7 @@ class Player:
 
 
 def steps_until_negligible(discount: float) -> int | None:
-    """The first n with gamma^n <= BEYOND; None: there is none that one could wait for, and only real ends will do."""
+    """The first n with gamma^n <= BEYOND. None: it is too far away, and only episodes that end by themselves count."""
     if discount >= BEYOND ** (1 / evaluate.LONGEST):
         return None
     return 1 if discount <= BEYOND else math.ceil(math.log(BEYOND) / math.log(discount))
@@ -219,7 +219,7 @@ def read_noise(folder: Folder, policy: Policy) -> MaskNoise:
 
 
 def _metrics(folder: Folder, policy: Policy) -> str:
-    """As far as they are sealed, by the run's end or by the checkpoint that the policy comes from."""
+    """The part of metrics.csv that has a checksum: the run's, or that of the checkpoint that the policy comes from."""
     ending = folder.ending(policy.config)
     try:
         if ending is not None:
@@ -232,7 +232,7 @@ def _metrics(folder: Folder, policy: Policy) -> str:
 
 
 def write_inspection(folder: Folder, found: Inspection) -> None:
-    """As inspect.json, from which it can be drawn again."""
+    """Write inspect.json, from which the picture can be drawn again."""
     content = found._asdict() | {name: getattr(found, name)._asdict() for name in ("first", "some", "noise")}
     about = {"format": FORMAT, "config": folder.config().fingerprint, "levels": LEVELS}
     write_sealed(folder.inspection_file, {**about, **content})

@@ -22,7 +22,7 @@ Row = dict[str, float]
 
 
 class Log(Protocol):
-    """One place where they go."""
+    """One place where metrics go."""
 
     def add(self, row: Row, step: int) -> None: ...
     def sync(self) -> None: ...
@@ -57,7 +57,7 @@ class TensorBoard:
     def __init__(self, folder: Path, _: list[str], upto: int, __: dict[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._file = RecordWriter(str(_next_events_file(folder)))
-        weakref.finalize(self, self._file.close)  # those who use a model from Python never close its log
+        weakref.finalize(self, self._file.close)  # a model in Python never closes its log
         self._write(Event(file_version="brain.Event:2"))
         if upto:
             self._write(Event(step=upto + 1, session_log=SessionLog(status=SessionLog.START)))

@@ -1,4 +1,4 @@
-"""One run of one agent, step by step: it computes and yields; whoever iterates prints, stores or stops."""
+"""One run of one agent, step by step. It only computes: whoever iterates over it prints, stores or stops."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ Evaluations = dict[int, list[Episode]]  # by step
 class Record(NamedTuple):
     """What happened in one step; with several environments, in one of each."""
 
-    step: int  # how many there have been, in all environments
+    step: int  # steps so far, in all environments together
     results: list[StepResult]
-    episodes: list[Episode]  # of training, that ended
+    episodes: list[Episode]  # training episodes that ended in this step
     metrics: dict[str, float] | None = None  # every LOG_EVERY steps
     evaluation: list[Episode] | None = None  # every `eval_every` steps, and after the last
 
@@ -57,8 +57,8 @@ class Snapshot(NamedTuple):
 class Loop:
     """Algorithm 1's outer loop. Between two steps it can be saved (`snapshot`) and put back (`restore`).
 
-    With E environments, one step in each comes first and then E times the updates, so that there are as
-    many for each transition. Without `eval_env` nothing is evaluated.
+    With E environments, one step in each is followed by E times the updates, so the number of updates for each
+    transition stays the same. Without `eval_env` nothing is evaluated.
     """
 
     def __init__(self, config: Config, agent: Agent, envs: Envs, eval_env: Env | None, replay: Replay) -> None:
@@ -68,10 +68,10 @@ class Loop:
         self.leaves = self.program.init()  # the agent's state
         self.step = 0
         self.memory = self.program.nothing_yet()  # the agent's, of the episodes under way
-        self.next_episode = 0  # its number
-        self._episodes = [0] * envs.count  # those under way
+        self.next_episode = 0  # the number of the next episode to begin
+        self._episodes = [0] * envs.count  # the number of the current one, for each environment
         self.obs: Rows = np.zeros((envs.count, envs.sizes.obs), np.float32)
-        # Actions of the episodes under way, as bytes: one that never ends may come to millions.
+        # Actions of the current episodes, as bytes: an episode that never ends may have millions.
         self._taken = [bytearray() for _ in range(envs.count)]
         self._totals = [0.0] * envs.count
         self.recent: deque[Episode] = deque(maxlen=RECENT_EPISODES)  # of training
@@ -82,11 +82,11 @@ class Loop:
         self.evaluations: Evaluations = {}
         self.seconds_evaluating = 0.0  # in this session
         self._finite_at = 0  # the last step at which all of the state is known to have been finite
-        # Held while the agent's state or the replay memory changes, so that another thread may read them; never
-        # while an environment is at work, which may take its time, or want to know the policy's opinion itself.
+        # Held while the agent's state or the replay memory changes, so that another thread may read them. Never held
+        # while an environment steps: that may take long, and the environment may ask the policy itself.
         self.lock = threading.RLock()
-        self.left = False  # whether somebody else has used the environments: with the next step, new episodes begin
-        self.actions: Rows  # the next ones
+        self.left = False  # True if others have used the environments: then the next step begins new episodes
+        self.actions: Rows  # for the next step
         self._begin_anew()
 
     @property
@@ -96,13 +96,13 @@ class Loop:
 
     @property
     def updates(self) -> int:
-        """How many there have been."""
+        """Critic updates so far."""
         random = int(self.config.spec.warmup) // self.envs.count * self.envs.count
         return max(0, self.step - random) * int(self.config.spec.updates_per_step)
 
     @property
     def pace(self) -> str:
-        """How much is learned from a step, in words: with several environments people wonder."""
+        """How many updates a step has, in words: with several environments that is not obvious."""
         envs, updates = self.envs.count, int(self.config.spec.updates_per_step)
         return (
             f"{many(envs, 'environment')} at a time, {many(updates, 'gradient step')} for each step in an environment"
@@ -165,7 +165,7 @@ class Loop:
         return actions
 
     def _finite_actions(self) -> Rows:
-        """The next ones, if the policy still knows any."""
+        """The actions for the next step; a RunFailure if they are not finite."""
         bad = ~np.isfinite(self.actions).all(axis=1)
         if bad.any():
             self.settle()  # says which quantity went wrong first, if one did
@@ -179,7 +179,7 @@ class Loop:
         self.actions = self._choose_actions()
 
     def _begin_episode(self, index: int, number: int | None = None) -> None:
-        """The next one, or one that was begun before."""
+        """Begin the next episode, or again the one with this number."""
         self._episodes[index] = self.next_episode if number is None else number
         self.next_episode = max(self.next_episode, self._episodes[index] + 1)
         self.obs[index] = self.envs.begin(index, episode_seed(self.config.seed, "train", self._episodes[index]))
@@ -279,7 +279,7 @@ class Loop:
         self.recent = deque(snapshot.recent, maxlen=RECENT_EPISODES)
         self.evaluations, self._sums = dict(snapshot.evaluations), snapshot.sums.copy()
         self._pending.clear()
-        with failures_at(f"step {self.step}, which is to be reached again"):
+        with failures_at(f"while resuming at step {self.step}"):
             same = self._rebuild(snapshot)
         if same:
             self.memory, self.actions = snapshot.memory, snapshot.next_actions
@@ -294,14 +294,14 @@ class Loop:
         self._begin_anew()
 
     def _rebuild(self, snapshot: Snapshot) -> bool:
-        """Begin the episodes that were under way, and step through them once more, so that all end together."""
+        """Begin the snapshot's episodes again, and repeat their actions, so that all reach their last one together."""
         lengths = [len(actions) for actions in snapshot.actions]
         longest, same = max(lengths), True
         for index in range(self.envs.count):
             self._begin_episode(index, snapshot.episodes[index])
         for to_go in range(longest, 0, -1):
             for index in range(self.envs.count):
-                if lengths[index] == to_go != longest:  # until now it only passed the time
+                if lengths[index] == to_go != longest:  # so far it was only stepped along with the others
                     self._begin_episode(index, snapshot.episodes[index])
             begun = [length >= to_go for length in lengths]
             idle = np.zeros(self.envs.sizes.action_width, np.float32)
@@ -320,7 +320,7 @@ class Loop:
         return same
 
     def _remembers(self, index: int, to_go: int, result: StepResult) -> bool:
-        """Whether the replay memory holds just this, as far as it goes back: an episode may be longer than the ring."""
+        """Whether the replay memory holds this result. True if it no longer reaches back that far."""
         number = self.replay.count - to_go * self.envs.count + index
         if number < self.replay.oldest:
             return True

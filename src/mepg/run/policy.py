@@ -94,7 +94,7 @@ def load_policy(folder: Folder, env: Env, *, best: bool = False) -> Policy:
 
 
 def read_state(folder: Folder, config: Config, template: Any) -> tuple[Any, int]:
-    """The networks of an agent whose whole state is like `template`, and the step they are of."""
+    """The networks of an agent whose whole state is like `template`, and the step at which they were saved."""
     if folder.policy_file.exists():
         try:
             arrays, about = read_sealed_arrays(folder.policy_file)

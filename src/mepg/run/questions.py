@@ -1,4 +1,4 @@
-"""What one may ask a trained agent besides its next action: what its critics believe, and what it might do."""
+"""What you can ask a trained agent besides its next action: what its critics believe, and how it would explore."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Questions:
 
     @property
     def beliefs(self) -> Beliefs:
-        """What the agent lets one see of its critics."""
+        """The agent's `beliefs`; a UsageError if it has none."""
         if self._agent.beliefs is None:
             raise UsageError("this algorithm says nothing about what its critics believe: its Agent has no `beliefs`")
         return self._agent.beliefs
@@ -54,7 +54,7 @@ class Questions:
 
     @ours
     def covariance(self, state: Any, obs: Rows, actions: Rows) -> Rows:
-        """Of Q between any two of these states and actions. [B, B]"""
+        """The covariance of Q between any two of these inputs. [B, B]"""
         return np.array(self._covariance(state, obs, actions))
 
     @ours

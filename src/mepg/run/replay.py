@@ -76,7 +76,7 @@ class Replay:
         return self._rows.take(np.arange(start, stop) % self.capacity, axis=0)
 
     def transition(self, number: int) -> Batch:
-        """Only that of this number."""
+        """The single transition with this number."""
         return unpack(self.read(number, number + 1), np.array([number]), self.sizes)
 
     def restore(self, start: int, rows: Rows) -> None:

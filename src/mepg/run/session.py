@@ -1,4 +1,4 @@
-"""One sitting of a run: open or resume its folder, go through the steps, keep what they give."""
+"""One sitting of a run, from start to stop: open or resume its folder, take the steps, write down what they give."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from mepg.run.policy import save_best, save_policy
 
 
 class Session:
-    """Iterate it for the records of a run that is not finished. It keeps results, metrics and checkpoints.
+    """Iterate over it to carry out a run, step by step. It writes results, metrics and checkpoints.
 
-    On a folder with an unfinished run it goes on from where that stood, and ends with the same bits.
+    In a folder with an unfinished run it continues from the last checkpoint, and ends with the same bits.
     """
 
     def __init__(self, config: Config, path: Path, sitting: Sitting | None = None) -> None:
@@ -84,7 +84,7 @@ class Session:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             self._open.close()
-        except OSError:  # a log that could not be written cannot be closed either: the first word about it is enough
+        except OSError:  # a log that could not be written cannot be closed either: the first error is enough
             if kind is None:
                 raise
 
@@ -111,7 +111,7 @@ class Session:
         self._finish()
 
     def _failure(self, what: str) -> RunFailure:
-        """Of the machine, not of the run."""
+        """The error for a failure of the machine, not of the run."""
         return RunFailure(
             f"step {self.loop.step}: {what}; what was saved before is whole, and the same command goes on from there"
         )
@@ -121,7 +121,7 @@ class Session:
         self.stopped_by = signal.Signals(number).name
 
     def _tell_watchdog(self, step: int) -> None:
-        """Which step comes next, in case it is the last."""
+        """Which step comes next, so that its message can name the step that hung."""
         if self._watchdog is not None:
             self._watchdog.at_step(step)
 
@@ -200,7 +200,7 @@ class Session:
                 self.notes.append(f"{damage}; a new one was begun")
 
     def _require_the_same_environment(self, spaces: Spaces) -> None:
-        """What was learned for other observations and actions is of no use, and must not be thrown away for that."""
+        """Refuse to resume if the observations or actions have changed: the networks would not fit them."""
         before = self.folder.identity().spaces
         if before is not None and (difference := before.difference(spaces)):
             raise UsageError(
@@ -229,7 +229,7 @@ class Session:
 
 @contextlib.contextmanager
 def _memory_errors_of_jax() -> Iterator[None]:
-    """As Python's own."""
+    """JAX's error for a lack of memory, as Python's MemoryError."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:

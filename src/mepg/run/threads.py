@@ -1,4 +1,4 @@
-"""How many cores a run may use, and signals that do it no harm. Must be said before JAX computes anything."""
+"""How many cores a run may use, and how signals reach it unharmed. Settle both before JAX computes anything."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Stack(ctypes.Structure):
 
 DISABLED, SIZE = 2, 2**16
 FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT}
-_kept: list[ctypes.Array[ctypes.c_char]] = []  # as long as there may be signals
+_kept: list[ctypes.Array[ctypes.c_char]] = []  # never freed: a signal may come at any time
 
 
 @contextlib.contextmanager

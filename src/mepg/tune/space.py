@@ -1,4 +1,4 @@
-"""Where settings are looked for: ranges and choices for fields of a spec."""
+"""The space that `mepg tune` searches: ranges and choices for fields of a spec."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Range(NamedTuple):
     whole: bool  # only whole numbers
 
     def setting(self, value: float) -> str:
-        """As `--set` takes it: four digits of it, which is more than matters, and still between the two."""
+        """As `--set` takes it, rounded to four digits but still within the range."""
         return str(value) if self.whole else str(min(max(float(f"{value:.4g}"), self.low), self.high))
 
 
@@ -63,7 +63,7 @@ def parse_space(spec: Any, texts: Iterable[str]) -> Space:
         if not equals or not values:
             raise UsageError(f"--space {text!r}: write field=low:high, field=low:high:log or field=a,b,c")
         if field in space:
-            raise UsageError(f"--space {field} is there twice")
+            raise UsageError(f"--space {field} is given twice")
         space[field] = _range(spec, field, values) if ":" in values else _choice(spec, field, values)
     if not space:
         raise UsageError("there is nothing to search: give a --space")

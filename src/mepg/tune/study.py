@@ -40,7 +40,7 @@ NAME = "mepg"
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is looked for. The same question goes on with its study; another one needs another folder."""
+    """What is searched for. The same question continues a study; another one needs another folder."""
 
     run: Config  # with seed 0, and without what a trial changes
     settings: tuple[str, ...]  # of its spec, the same in every trial
@@ -72,7 +72,7 @@ class Question:
         return {name: value for name, value in self.run.to_json().items() if name not in ("spec", "seed", "threads")}
 
     def to_json(self) -> dict[str, Any]:
-        """As text, for comparing."""
+        """As JSON, to compare it with the question of the study in the folder."""
         space = {field: _plain(where) for field, where in self.space.items()}
         return {**self.shared(), "space": space, "settings": list(self.settings), "seeds": self.seeds}
 
@@ -107,7 +107,7 @@ class Study:
         self._looked = 0.0
 
     def jobs(self) -> Iterator[Job]:
-        """Of trials that an earlier process left, then of new ones, until there are as many as were wanted."""
+        """The jobs of trials that an earlier process left, then of new trials, until there are as many as wanted."""
         left = [trial for trial in self._study.trials if trial.state == self._optuna.trial.TrialState.RUNNING]
         for trial in left:
             for job in self._begin(self._optuna.trial.Trial(self._study, trial._trial_id)):
@@ -131,7 +131,7 @@ class Study:
         return not any(job in trial.jobs for trial in self._open_trials.values())
 
     def look(self) -> None:
-        """At what the runs have measured: tell Optuna, and end the trials that are complete or not worth going on."""
+        """Read what the runs have measured, tell Optuna, and end the trials that are complete or to be given up."""
         self._looked = time.monotonic()
         for number, trial in list(self._open_trials.items()):
             scores = trial_scores(trial.jobs)
@@ -145,7 +145,7 @@ class Study:
                 self._end(number, scores[max(scores)], given_up=True)
 
     def best(self) -> Outcome | None:
-        """The best trial that came to its end, if any has."""
+        """The best complete trial, if there is one."""
         complete = [trial for trial in self._study.trials if trial.state == self._optuna.trial.TrialState.COMPLETE]
         if not complete:
             return None
@@ -198,7 +198,7 @@ class Study:
             for job in trial.jobs:
                 Checkpoints(
                     job.folder, job.config.fingerprint
-                ).drop_replay()  # it will not go on, and this is nearly all of its size
+                ).drop_replay()  # it will not continue, and this is nearly all of its size
         else:
             self._study.tell(trial.of_optuna, score)
             self._write_best()
@@ -270,7 +270,7 @@ def trial_scores(jobs: Sequence[Job]) -> dict[int, float]:
 
 
 def require_optuna() -> Any:
-    """The package, quiet, or what to type to have it."""
+    """The package, quiet; a UsageError says how to install it."""
     try:
         import optuna
     except ImportError:
@@ -309,9 +309,9 @@ class _NoLock:
 
 
 def _drop_half_line(journal: Path) -> None:
-    """Take away a last line that a process died over: what is added behind half a line would be lost with it.
+    """Remove half a last line, left by a killed process: whatever is appended to it would be lost.
 
-    Optuna overlooks a last line that it cannot read, and stumbles over it later: here it is said now.
+    Optuna ignores a last line that it cannot read, and fails on it later: here it is an error at once.
     """
     content = journal.read_bytes() if journal.exists() else b""
     *lines, last = content.split(b"\n")
