@@ -10,16 +10,10 @@ import numpy as np
 import pytest
 
 import mepg
+from tests.run.processes import run_mepg
 
 ROOT = Path(__file__).parent.parent
 TINY = ["--set", "hidden=16,16", "--set", "batch_size=16", "--set", "warmup=50", "--eval-episodes", "1"]
-
-
-def run_mepg(*argv, cwd, hide=()):
-    """A process of its own, in which some packages cannot be imported."""
-    code = f"import sys; [sys.modules.__setitem__(name, None) for name in {list(hide)!r}]; sys.argv[0] = 'mepg'"
-    code += "; from mepg.cli import main; sys.exit(main())"
-    return subprocess.run([sys.executable, "-c", code, *argv], cwd=cwd, capture_output=True, text=True)
 
 
 def test_mujoco(tmp_path):

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from mepg.cli import main
-from tests.test_environments import run_mepg
+from tests.run.processes import run_mepg
 
 SMALL = [
     "--set",

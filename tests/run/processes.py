@@ -150,3 +150,10 @@ def assert_same_run(a: Path, b: Path):
             np.testing.assert_array_equal(ours[key], theirs[key], err_msg=key)
     assert metrics(a) == metrics(b)
     assert len(metrics(a)) >= 1
+
+
+def run_mepg(*argv, cwd, hide=()):
+    """A process of its own, in which some packages cannot be imported."""
+    code = f"import sys; [sys.modules.__setitem__(name, None) for name in {list(hide)!r}]; sys.argv[0] = 'mepg'"
+    code += "; from mepg.cli import main; sys.exit(main())"
+    return subprocess.run([sys.executable, "-c", code, *argv], cwd=cwd, capture_output=True, text=True)
