@@ -11,6 +11,7 @@ from mepg.core.settings import apply_settings
 from mepg.core.types import Sizes
 from mepg.export.numpy import to_npz
 from mepg.export.standalone import load_policy
+from tests.conftest import jit_quickly
 
 SIZES = Sizes(obs=3, action=2)
 
@@ -28,7 +29,7 @@ def some_agent(name, settings=()):
         noise = 0.3 * rng.standard_normal(leaf.shape).astype(np.float32)
         return leaf + noise if leaf.dtype == jnp.float32 else leaf
 
-    return agent, jax.tree.map(shake, agent.init(jax.random.key(0)))
+    return agent, jax.tree.map(shake, jit_quickly(agent.init)(jax.random.key(0)))
 
 
 def load_numpy(source):
