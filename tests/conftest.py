@@ -38,6 +38,10 @@ def make_batch(size: int = 16, sizes: Sizes = SIZES, seed: int = 0) -> Batch:
     )
 
 
+def draw(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
 # Half of the tests' time would go into optimising programs that run a few times.
 jit_quickly = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 

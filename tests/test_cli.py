@@ -29,22 +29,6 @@ def test_usage_errors_of_the_parser_are_one_line_and_exit_with_2(argv, says, cap
     assert captured.err.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("argv", "says"),
-    [
-        (["eval", "nowhere"], "holds no run"),
-        (["eval", ".", "--episodes", "0"], "episodes must be at least 1"),
-        (["show", "me-ddgp"], "did you mean 'me-ddpg'?"),
-        (["params", "--env", "CartPole-v1"], "can use the discrete actions of CartPole-v1"),
-    ],
-)
-def test_bad_input_of_the_other_commands(argv, says, capsys):
-    assert main(argv) == 2
-    captured = capsys.readouterr()
-    assert says in captured.err
-    assert captured.err.count("\n") == 1
-
-
 def test_a_command_line_is_read_without_jax():
     code = "import sys; from mepg.cli import build_parser; build_parser(); sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

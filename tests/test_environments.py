@@ -10,16 +10,10 @@ import numpy as np
 import pytest
 
 import mepg
+from tests.run.processes import run_mepg
 
 ROOT = Path(__file__).parent.parent
 TINY = ["--set", "hidden=16,16", "--set", "batch_size=16", "--set", "warmup=50", "--eval-episodes", "1"]
-
-
-def run_mepg(*argv, cwd, hide=()):
-    """A process of its own, in which some packages cannot be imported."""
-    code = f"import sys; [sys.modules.__setitem__(name, None) for name in {list(hide)!r}]; sys.argv[0] = 'mepg'"
-    code += "; from mepg.cli import main; sys.exit(main())"
-    return subprocess.run([sys.executable, "-c", code, *argv], cwd=cwd, capture_output=True, text=True)
 
 
 def test_mujoco(tmp_path):
@@ -46,12 +40,9 @@ def test_without_mujoco_it_says_what_to_install(tmp_path):
 def test_without_pybullet_everything_else_works(tmp_path):
     hide = ["pybullet", "pybullet_envs_gymnasium", "pybullet_data"]
     argv = ["train", "me-sac", "--env", "Pendulum-v1", "--steps", "100", "--eval-every", "50", "--out", "run", *TINY]
-    done = run_mepg(*argv, cwd=tmp_path, hide=hide)
+    look = [["list"], ["params"], ["show", "me-sac"], ["eval", "run", "--episodes", "1"], ["report", "run"]]
+    done = run_mepg(*argv, cwd=tmp_path, hide=hide, then=[*look, ["plot", "run"]])
     assert done.returncode == 0, done.stderr
-    for command in (["list"], ["params"], ["show", "me-sac"], ["eval", "run", "--episodes", "1"], ["report", "run"],
-                    ["plot", "run"]):  # fmt: skip
-        done = run_mepg(*command, cwd=tmp_path, hide=hide)
-        assert done.returncode == 0, (command, done.stderr)
     done = run_mepg("train", "me-sac", "--env", "HopperBulletEnv-v0", cwd=tmp_path, hide=hide)
     assert done.returncode == 2
     assert "HopperBulletEnv-v0 needs PyBullet, which is not installed: pip install 'mepg[bullet]'" in done.stderr
@@ -81,10 +72,15 @@ def test_the_worked_example_of_the_docs(tmp_path):
     (tmp_path / module[0]).write_text(module[1])
     commands = re.findall(r"^mepg .*$", text, re.MULTILINE)
     assert len(commands) >= 2
-    for command in commands:
-        words = command.partition("#")[0].split()[1:]
-        done = run_mepg(*words, cwd=tmp_path)
-        assert done.returncode == 0, (command, done.stderr)
+    briefly = {"--steps 3000 --eval-every 1000": "--steps 540 --eval-every 270 --set hidden=16,16 --eval-episodes 2"}
+    for long, short in briefly.items():
+        assert long in text
+        commands = [command.replace(long, short) for command in commands]
+    first, *rest = ([*command.partition("#")[0].split()[1:]] for command in commands)
+    done = run_mepg(*first, cwd=tmp_path, then=rest)
+    assert done.returncode == 0, (commands, done.stderr)
     (python,) = re.findall(r"```python\nimport (.*?)```", text, re.DOTALL)
+    assert "learn(600)" in python
+    python = python.replace("learn(600)", "learn(320)")
     done = subprocess.run([sys.executable, "-c", "import " + python], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -94,3 +94,27 @@ def test_the_report_draws_what_it_is_given():
     for room in ("report", "run", "envs", "engine"):
         for path in (ROOT / room).rglob("*.py"):
             assert not any(name.startswith("mepg.paper") for name in imported(path)), path
+
+
+# Modules without a test file of their own name, and why.
+WITHOUT_A_MIRROR = {
+    "__main__": "calls cli",
+    **dict.fromkeys(("algos/ddpg", "algos/mepg", "algos/redq", "algos/sac"), "specs: tests/core tries every one"),
+    "bench/peer": "runs where other libraries are installed: make bench",
+    "core/types": "names for what others make",
+    "paper/tasks": "a table: tests/test_paper.py compares it with the environments",
+    "run/assembly": "puts together what has tests, as every run does",
+    "run/machine": "two calls, of run/threads and run/cache",
+}
+WHOLE_ROOMS = {"native"}  # passes of one compiler, tested by what comes out of the last
+
+
+def test_tests_mirror_the_package():
+    """A module's tests are found by its name: tests/ROOM/test_MODULE.py."""
+    tests, lacking = Path(__file__).parent, set()
+    for path in ROOT.rglob("*.py"):
+        module = path.relative_to(ROOT).with_suffix("")
+        mirror = tests / module.with_name(f"test_{module.name}.py")
+        if module.name != "__init__" and layer(path) not in WHOLE_ROOMS and not mirror.exists():
+            lacking.add(module.as_posix())
+    assert lacking == WITHOUT_A_MIRROR.keys()

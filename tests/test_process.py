@@ -82,13 +82,36 @@ def test_the_library_leaves_every_setting_of_the_process_as_it_was(tmp_path):
     assert json.loads(done.stdout.splitlines()[-1]) == {}
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory):
-    """The bits of a short run in a process where nothing is set."""
-    folder = tmp_path_factory.mktemp("plain")
-    done = mepg(*TRAIN, *TINY, "--out", "run", cwd=folder)
+def answers(*commands, cwd, **variables):
+    """Of several commands in one process: what each says with --json."""
+    code = (
+        "import json, sys; from mepg.cli import main; sys.exit(any([main(argv) for argv in json.loads(sys.argv[1])]))"
+    )
+    argv = json.dumps([[*command, "--json"] for command in commands])
+    done = run([sys.executable, "-c", code, argv], cwd=cwd, **variables)
     assert done.returncode == 0, done.stderr
-    return folder / "run"
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+RUN = [*TRAIN, *TINY, "--out", "run"]
+LOOK = [
+    ["eval", "run", "--episodes", "1"],
+    ["inspect", "run", "--episodes", "1"],
+    ["params", "--env", "Pendulum-v1"],
+    ["export", "run", "--numpy", "numpy"],
+]
+
+
+@pytest.fixture(scope="module")
+def looked_at(tmp_path_factory):
+    """A short run in a process where nothing is set, and what is found in it."""
+    folder = tmp_path_factory.mktemp("plain")
+    return folder / "run", answers(RUN, *LOOK, cwd=folder)
+
+
+@pytest.fixture(scope="module")
+def plain(looked_at):
+    return looked_at[0]
 
 
 @pytest.mark.parametrize(
@@ -105,22 +128,12 @@ def plain(tmp_path_factory):
     ],
     ids=["64 bits", "all others"],
 )
-def test_settings_of_jax_do_not_change_a_bit(plain, variables, tmp_path):
-    done = mepg(*TRAIN, *TINY, "--out", "run", cwd=tmp_path, **variables)
-    assert done.returncode == 0, done.stderr
+def test_settings_of_jax_do_not_change_a_bit(looked_at, variables, tmp_path):
+    plain, found = looked_at
+    ours = answers(RUN, *LOOK, cwd=tmp_path, **variables)
     for name in ("policy.safetensors", "evaluations.npz"):
         assert (tmp_path / "run" / name).read_bytes() == (plain / name).read_bytes()
-    for argv in (
-        ["eval", "run", "--episodes", "1", "--json"],
-        ["inspect", "run", "--episodes", "1", "--json"],
-        ["export", "run", "--numpy", "numpy", "--json"],
-        ["params", "--env", "Pendulum-v1", "--json"],
-    ):
-        ours = mepg(*argv, cwd=tmp_path, **variables)
-        assert ours.returncode == 0, ours.stderr
-        theirs = mepg(*argv, cwd=plain.parent)
-        if argv[0] != "export":  # which measures a time
-            assert ours.stdout == theirs.stdout
+    assert ours[1:-1] == found[1:-1], "but for the run and the export, which measure times"
 
 
 def test_64_bits_that_are_set_in_python(tmp_path):
@@ -154,19 +167,14 @@ def test_a_platform_that_is_not_there_is_one_line(plain, platform, argv, tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("backend", ["module://matplotlib_inline.backend_inline", "nonsense", "TkAgg"])
-def test_pictures_do_not_need_the_backend_that_is_set(plain, backend, tmp_path):
+@pytest.mark.parametrize(
+    ("backend", "first"), [(None, 0), ("module://matplotlib_inline.backend_inline", 1), ("nonsense", 2), ("TkAgg", 3)]
+)
+def test_pictures_do_not_need_the_backend_that_is_set(plain, backend, first, tmp_path):
     """Nor the style: a .matplotlibrc may ask for LaTeX, which is not there."""
     (tmp_path / "matplotlibrc").write_text("text.usetex: True\n")
-    assert mepg("plot", str(plain), cwd=tmp_path).returncode == 0
-    for argv in (
-        ["plot", str(plain)],
-        ["report", str(plain)],
-        ["inspect", str(plain), "--episodes", "1"],
-        [*TRAIN, *TINY, "--out", "run"],
-    ):
-        done = mepg(*argv, cwd=tmp_path, MPLBACKEND=backend)
-        assert done.returncode == 0, done.stderr
+    commands = [["plot", str(plain)], ["report", str(plain)], ["inspect", str(plain), "--episodes", "1"], RUN]
+    answers(*commands[first:], *commands[:first], cwd=tmp_path, MPLBACKEND=backend)
     assert (tmp_path / "run" / "curve.png").read_bytes() == (plain / "curve.png").read_bytes()
 
 

@@ -60,6 +60,11 @@ def commands(run):
 
 
 NAMES = list(commands("run"))
+# All answers are printed in one place: some commands, with JAX and without, stand for the others.
+MANY = [
+    name if name in ("train", "eval", "list", "show", "tune", "help") else pytest.param(name, marks=pytest.mark.slow)
+    for name in NAMES
+]
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "help"])
@@ -70,21 +75,21 @@ def test_json_is_all_that_is_on_standard_output(run, name, tmp_path):
     assert done.stdout.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", MANY)
 def test_closed_streams(run, name, tmp_path):
     done = shell('"$@" <&- >&- 2>&-', tmp_path)(*commands(run)[name])
     assert done.returncode == 0
     assert not list(tmp_path.glob("core*"))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", MANY)
 def test_a_full_disk_behind_standard_output(run, name, tmp_path):
     done = shell('"$@" >/dev/full', tmp_path)(*commands(run)[name])
     assert done.returncode == 1
     assert done.stderr == f"mepg: standard output cannot be written: {os.strerror(errno.ENOSPC)}\n"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", MANY)
 def test_a_reader_that_goes_away(run, name, tmp_path):
     done = shell('"$@" | head -1 >/dev/null; exit ${PIPESTATUS[0]}', tmp_path)(*commands(run)[name])
     assert done.returncode == 0

@@ -10,7 +10,7 @@ import pytest
 
 import mepg
 from mepg.api.files import read_archive
-from tests.api.test_model import OBS, make
+from tests.api.models import OBS, make
 from tests.conftest import leaves_equal
 from tests.run.stubs import Box
 

@@ -10,7 +10,7 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 import mepg
-from tests.api.test_model import make
+from tests.api.models import make
 from tests.conftest import leaves_equal
 from tests.envs import test_vector
 from tests.run.stubs import Box

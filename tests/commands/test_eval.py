@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from mepg.cli import main
 
 
@@ -21,3 +23,13 @@ def test_eval_of_a_damaged_policy(finished, tmp_path, capsys):
     (folder / "policy.safetensors").write_bytes((finished / "policy.safetensors").read_bytes()[:-100])
     assert main(["eval", str(folder)]) == 2
     assert "damaged policy" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"), [(["nowhere"], "holds no run"), ([".", "--episodes", "0"], "episodes must be at least 1")]
+)
+def test_bad_input_is_one_line(argv, says, capsys):
+    assert main(["eval", *argv]) == 2
+    captured = capsys.readouterr()
+    assert says in captured.err
+    assert captured.err.count("\n") == 1

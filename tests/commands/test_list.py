@@ -1,4 +1,4 @@
-"""mepg list, show and params."""
+"""mepg list."""
 
 import json
 
@@ -22,21 +22,9 @@ def test_list_of_runs(finished, tmp_path, capsys):
     assert capsys.readouterr().err == "mepg: nowhere is not a folder\n"
 
 
-def test_list_show_params(capsys):
+def test_list_of_what_there_is(capsys):
     assert main(["list"]) == 0
     text = capsys.readouterr().out
     assert all(name in text for name in [*algorithms(), *PAPER_TASKS])
     assert main(["list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["algorithms"]["me-sac-r"]["parent"] == "me-sac"
-
-    assert main(["show", "me-sac-r", "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
-    assert shown["differs"] == {"dropout.masks": ["consistent", "independent"]}
-    assert main(["show", "td3", "--set", "dropout.p=0.1"]) == 0
-    assert "dropout.p" in capsys.readouterr().out
-
-    assert main(["params", "--json"]) == 0
-    counts = json.loads(capsys.readouterr().out)
-    assert counts["me-sac"]["AntBulletEnv-v0"] == {"as_paper": 226314, "as_is": 228370}
-    assert main(["params", "--env", "Pendulum-v1"]) == 0
-    assert "Pendulum-v1" in capsys.readouterr().out

@@ -7,7 +7,6 @@ import pytest
 
 from mepg.cli import main
 from tests.commands.runs import TINY, train
-from tests.run import stubs  # noqa: F401
 from tests.run.processes import tensorboard
 
 
@@ -151,41 +150,3 @@ def test_several_environments_and_normalised_observations(tmp_path, capsys):
     assert main(["eval", "run", "--episodes", "1"]) == 0
     assert train(*argv, "--envs", "2", "--normalize-obs", "--out", "run") == 2
     assert "envs=4 there, 2 here" in capsys.readouterr().err
-
-
-def test_settings_from_a_file_and_flags_that_win(tmp_path, capsys):
-    content = {"algorithm": "td3", "env": "StubPlain-v0", "steps": 30, "seed": 3, "eval_episodes": 1, "about": {"x": 1}}
-    content["set"] = ["hidden=8", "batch_size=8", "warmup=20", "discount=0.9"]
-    (tmp_path / "mine.json").write_text(json.dumps(content))
-    assert train("--config", "mine.json", "--seed", "5", "--set", "discount=0.8", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["run"] == "runs/td3_mine_StubPlain-v0_seed5"
-    config = json.loads((tmp_path / "runs/td3_mine_StubPlain-v0_seed5/run.json").read_text())["config"]
-    assert (config["seed"], config["steps"], config["spec"]["discount"], config["spec"]["hidden"]) == (5, 30, 0.8, [8])
-    assert train("ddpg", "--config", "mine.json", "--set", "exploration.std=0.3", "--out", "other") == 0
-    assert json.loads((tmp_path / "other/run.json").read_text())["config"]["algorithm"] == "ddpg"
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        ("{", "is not JSON"),
-        ("[]", "must hold a JSON object"),
-        ('{"stepps": 3}', "unknown setting in mine.json 'stepps'; did you mean 'steps'?"),
-        ('{"set": "hidden=8"}', "set must be a list"),
-        (None, "No such file"),
-    ],
-)
-def test_a_file_of_settings_that_is_none(content, says, tmp_path, capsys):
-    if content is not None:
-        (tmp_path / "mine.json").write_text(content)
-    assert train("me-sac", "--env", "Pendulum-v1", "--config", "mine.json") == 2
-    err = capsys.readouterr().err
-    assert says in err
-    assert err.count("\n") == 1
-
-
-def test_a_file_brings_in_nothing_that_the_command_line_refuses(tmp_path, capsys):
-    (tmp_path / "mine.json").write_text('{"steps": "many"}')
-    with pytest.raises(SystemExit):
-        train("me-sac", "--env", "Pendulum-v1", "--config", "mine.json")
-    assert "'many' is not a whole number" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from mepg.cli import main
-from tests.test_environments import run_mepg
+from tests.run.processes import run_mepg
 
 SMALL = [
     "--set",
@@ -51,10 +51,10 @@ def test_without_the_extra_it_says_what_to_install(tmp_path):
 
 
 def test_killed_in_the_middle_the_same_command_goes_on(tmp_path):
-    """A real process, killed without warning while its second trial's runs are under way."""
+    """A real process, killed without warning while its second trial's run is under way."""
     pytest.importorskip("optuna")
-    argv = [sys.executable, "-m", "mepg", "tune", "me-ddpg", "--env", "Pendulum-v1", "--trials", "3", "--seeds", "2"]
-    argv += ["--steps", "600", "--space", "dropout.p=0.01:0.3", "--out", "study", *SMALL, "--json"]
+    argv = [sys.executable, "-m", "mepg", "tune", "me-ddpg", "--env", "Pendulum-v1", "--trials", "3", "--seeds", "1"]
+    argv += ["--steps", "600", "--workers", "1", "--space", "dropout.p=0.01:0.3", "--out", "study", *SMALL, "--json"]
     trials = tmp_path / "study" / "trials"
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while not list((trials / "0001-seed0" / "checkpoints").glob("*.json")):
@@ -67,14 +67,14 @@ def test_killed_in_the_middle_the_same_command_goes_on(tmp_path):
     process.communicate()
     proposed = {path.name: json.loads((path / "run.json").read_text())["config"] for path in trials.iterdir()}
     results = {path: path.stat().st_mtime_ns for path in trials.rglob("result.json")}
-    assert len(results) >= 2
+    assert len(results) == 1
     done = subprocess.run(argv, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)
     assert (data["complete"], data["failed"]) == (3, 0)
     assert {path: path.stat().st_mtime_ns for path in results} == results, "what was finished is not run again"
     assert {name: json.loads((trials / name / "run.json").read_text())["config"] for name in proposed} == proposed
-    assert sorted(path.name for path in trials.iterdir()) == [f"000{i}-seed{j}" for i in range(3) for j in range(2)]
+    assert sorted(path.name for path in trials.iterdir()) == [f"000{i}-seed0" for i in range(3)]
     # And what it found is what train takes.
     assert main(["train", "--config", data["best"]["file"], "--seed", "9", "--out", "found", "--steps", "200"]) == 0
     config = json.loads((tmp_path / "found" / "run.json").read_text())["config"]

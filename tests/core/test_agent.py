@@ -220,35 +220,33 @@ def other_specs(spec):
 
 
 def program(name, spec):
-    """All that the agent computes, as text: every operation and every constant in it."""
+    """All that the agent computes, as text: every operation and every constant in it. What changes most comes first."""
     agent = algorithms()[name].build(spec, SIZES)
     key = jax.random.key(0)
     state = jax.eval_shape(agent.init, key)
     obs = jnp.ones((4, SIZES.obs))
-    return [
-        str(jax.make_jaxpr(agent.init)(key)),
-        str(jax.make_jaxpr(agent.begin)(key)),
-        str(jax.make_jaxpr(agent.explore)(state, jax.eval_shape(agent.begin, key), obs, key)),
-        str(jax.make_jaxpr(agent.update)(state, make_batch(), key)),
-    ]
+    yield str(jax.make_jaxpr(agent.update)(state, make_batch(), key))
+    yield str(jax.make_jaxpr(agent.explore)(state, jax.eval_shape(agent.begin, key), obs, key))
+    yield str(jax.make_jaxpr(agent.begin)(key))
+    yield str(jax.make_jaxpr(agent.init)(key))
 
 
 @pytest.mark.parametrize(
     ("name", "given"),
-    [(name, {}) for name in ("td3", "me-ddpg", "me-ddpg-x", "sac", "redq", "ace", "ace-flat")]
+    [(name, {}) for name in ("me-ddpg", "me-ddpg-x", "redq", "ace", "ace-flat")]
     + [("me-sac", {"search": Search(how="thompson")})]
-    + [pytest.param(name, {}, marks=pytest.mark.slow) for name in ("droq", "sunrise-ucb")]
+    + [pytest.param(name, {}, marks=pytest.mark.slow) for name in ("td3", "sac", "droq", "sunrise-ucb")]
     + [pytest.param("me-ddpg", {"search": Search()}, marks=pytest.mark.slow)],
 )
 def test_every_field_matters(name, given):
     """No knob that turns nothing: changing any field changes what the algorithm does."""
     spec = small(name, **given)
-    base = program(name, spec)
-    assert base == program(name, replace(spec)), "the text must not depend on when it is written"
+    base = list(program(name, spec))
+    assert base == list(program(name, replace(spec))), "the text must not depend on when it is written"
     changes = dict(other_specs(spec))
     assert len(changes) >= 10
     for change, other in changes.items():
-        assert base != program(name, other), change
+        assert any(ours != theirs for ours, theirs in zip(base, program(name, other), strict=True)), change
 
 
 def test_without_dropout_me_sac_with_two_critics_is_sac():

@@ -14,11 +14,10 @@ import jax
 import numpy as np
 import pytest
 
-from mepg.algos import algorithms
 from mepg.core import policies
 from mepg.core.spec import Dropout
-from tests.conftest import SIZES, jit_quickly, make_batch
-from tests.core.test_agent import ALL, small, trainables
+from tests.conftest import jit_quickly, make_batch
+from tests.core.test_agent import ALL, make, small, trainables
 
 GOLDEN = Path(__file__).parent.parent / "data" / "golden.json"
 UPDATES = 200
@@ -28,34 +27,29 @@ MARGIN = 3
 
 
 @cache
-def batches():
-    made = [make_batch(seed=i % 10) for i in range(UPDATES)]
-    return jax.tree.map(lambda *rows: np.stack(rows), *made)
+def given():
+    """The batch and the key of each update."""
+    batches = [make_batch(seed=i) for i in range(10)]
+    return [(batches[i % 10], jax.random.fold_in(jax.random.key(8), i)) for i in range(UPDATES)]
 
 
-def trajectory(name, spec, *, nudged=False):
-    """The state after all updates; if `nudged`, a function of a seed, with each number nudged before each update."""
-    agent = algorithms()[name].build(spec, SIZES)
-    keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(8), i))(np.arange(UPDATES))
+def trace(agent, before=lambda state, i: state):
+    """What there is after all updates, should something happen to the state before each of them."""
+    state = agent.init(jax.random.key(7))
+    for i, (batch, key) in enumerate(given()):
+        state, _ = agent.update(before(state, i), batch, key)
+    return summary(state)
 
-    def nudge(state, key):
-        leaves, tree = jax.tree.flatten(state)
-        keys = jax.random.split(key, len(leaves))
-        moved = [
-            leaf * (1 + NUDGE * jax.random.normal(k, leaf.shape)) if leaf.dtype == np.float32 else leaf
-            for leaf, k in zip(leaves, keys, strict=True)
-        ]
-        return jax.tree.unflatten(tree, moved)
 
-    def step(state, given):
-        batch, key, k_nudge = given
-        return agent.update(nudge(state, k_nudge) if nudged else state, batch, key)[0], None
-
-    def end(seed):
-        state = agent.init(jax.random.key(7))
-        return jax.lax.scan(step, state, (batches(), keys, jax.random.split(jax.random.key(seed), UPDATES)))[0]
-
-    return jit_quickly(end)
+@jit_quickly
+def nudge(state, key):
+    leaves, tree = jax.tree.flatten(state)
+    keys = jax.random.split(key, len(leaves))
+    moved = [
+        leaf * (1 + NUDGE * jax.random.normal(k, leaf.shape)) if leaf.dtype == np.float32 else leaf
+        for leaf, k in zip(leaves, keys, strict=True)
+    ]
+    return jax.tree.unflatten(tree, moved)
 
 
 def summary(state):
@@ -70,14 +64,13 @@ def summary(state):
     return numbers
 
 
-def trace(name, spec=None):
-    return summary(trajectory(name, spec or small(name))(0))
-
-
 def drift(name):
     """How far the program itself gets away from its trace when every number it keeps is nudged at every update."""
-    end, here = trajectory(name, small(name), nudged=True), trace(name)
-    nudged = [summary(end(seed)) for seed in range(NUDGED)]
+    agent = make(name)
+    here, nudged = trace(agent), []
+    for seed in range(NUDGED):
+        keys = jax.random.split(jax.random.key(seed), UPDATES)
+        nudged.append(trace(agent, lambda state, i, keys=keys: nudge(state, keys[i])))
     return {part: np.max([abs(other[part] - here[part]) for other in nudged], axis=0) for part in here}
 
 
@@ -104,7 +97,7 @@ def departures(name, found):
 
 @pytest.mark.parametrize("name", ALL)
 def test_golden_trace(name):
-    assert departures(name, trace(name)) == {}
+    assert departures(name, trace(make(name))) == {}
 
 
 def other_masks(spec):
@@ -122,16 +115,18 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize(
     "name",
-    ["me-ddpg", "me-sac", *(pytest.param(name, marks=pytest.mark.slow) for name in ("me-sac-r", "redq", "sunrise"))],
+    ["me-sac", *(pytest.param(n, marks=pytest.mark.slow) for n in ("me-ddpg", "me-sac-r", "redq", "sunrise"))],
 )
 def test_a_changed_formula_is_noticed(name, change):
     spec = small(name)
-    assert departures(name, trace(name, replace(spec, **CHANGES[change](spec))))
+    assert departures(name, trace(make(name, replace(spec, **CHANGES[change](spec)))))
 
 
 def test_two_masks_in_place_of_one_are_noticed():
     spec = small("me-sac")
-    assert departures("me-sac", trace("me-sac", replace(spec, dropout=replace(spec.dropout, masks="independent"))))
+    assert departures(
+        "me-sac", trace(make("me-sac", replace(spec, dropout=replace(spec.dropout, masks="independent"))))
+    )
 
 
 @pytest.mark.parametrize("name", ["sac", "me-sac-r", "droq"])
@@ -144,14 +139,14 @@ def test_a_changed_sign_is_noticed(name, monkeypatch):
         return action, -log_prob
 
     monkeypatch.setattr(policies, "squash", wrong)
-    assert departures(name, trace(name))
+    assert departures(name, trace(make.__wrapped__(name)))
 
 
 def written(name):
     apart = drift(name)
     return {
         part: {"norm": norm, "projection": projection, "drift": apart[part].tolist()}
-        for part, (norm, projection) in trace(name).items()
+        for part, (norm, projection) in trace(make(name)).items()
     }
 
 

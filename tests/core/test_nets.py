@@ -9,14 +9,8 @@ import pytest
 
 from mepg.algos import algorithms
 from mepg.core.agent import build
-from mepg.core.critics import make_critics
 from mepg.core.nets import affine, make_network, multiply_rounded
-from mepg.core.spec import Spec
-from tests.conftest import SIZES, jit_quickly, make_batch
-
-
-def draw(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+from tests.conftest import SIZES, draw, jit_quickly, make_batch
 
 
 @pytest.mark.parametrize("outputs", [1, 5])
@@ -73,17 +67,6 @@ def test_an_update_in_mixed_precision_is_close_to_one_in_full(name):
     # One step of Adam is at most the learning rate, wherever it goes.
     for a, b in zip(full, mixed, strict=True):
         np.testing.assert_allclose(np.asarray(a, np.float64), np.asarray(b, np.float64), atol=2e-2)
-
-
-def test_one_critic_needs_no_axis():
-    """[1, B], and the same as without the special case: two equal critics, by the general one."""
-    critics = make_critics(Spec(hidden=(16,)), SIZES)
-    theta = critics.init(jax.random.key(0))
-    twice = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), theta)
-    obs, action = draw(6, 3), draw(6, 2, seed=1)
-    one, two = critics.q(theta, obs, action), critics.q(twice, obs, action)
-    assert one.shape == (1, 6)
-    np.testing.assert_allclose(np.concatenate([one, one]), two, atol=1e-6)
 
 
 def test_build_uses_the_precision():

@@ -14,8 +14,8 @@ KEY = jax.random.key(0)
 
 
 def make(name="me-sac", normalize_obs=True):
-    settings = [] if name == "ace" else ["hidden=8,8"]
-    return Config.make(name, settings, env="-", normalize_obs=normalize_obs).build(SIZES)
+    agent = Config.make(name, ["hidden=8,8"], env="-", normalize_obs=normalize_obs).build(SIZES)
+    return agent._replace(init=jit_quickly(agent.init), explore=jit_quickly(agent.explore))
 
 
 def test_mean_and_variance_are_those_of_everything_seen():

@@ -15,7 +15,7 @@ from mepg.engine.local import Local
 from mepg.engine.ray import Ray
 from mepg.engine.schedule import carry_out
 from mepg.errors import UsageError
-from tests.engine.test_local import Looking, job
+from tests.engine.runs import Looking, job
 from tests.run.processes import assert_same_run
 
 STEPS = 4000  # long enough for both to be under way when the node dies

@@ -126,7 +126,7 @@ def test_info_of_each_environment():
 @pytest.mark.parametrize("name", ["me-sac", "sunrise", "ace"])
 def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     """With three pendulums whose episodes end at different times, a memory of each, and a ring that wraps."""
-    settings = ["batch_size=8", "warmup=60", "replay_size=90"] + ([] if name == "ace" else ["hidden=8,8"])
+    settings = ["batch_size=8", "warmup=60", "replay_size=90", "hidden=8,8"]
     env = "InvertedPendulumBulletEnv-v0"
     config = Config.make(name, settings, env=env, steps=150, eval_every=75, eval_episodes=1, envs=3)
     envs, eval_env = make_envs(env, 3), Env(env)

@@ -1,9 +1,7 @@
 """Environments that lie, break or hang: each is named, with the step, and mended it goes on as if nothing had been."""
 
-import os
 import signal
 import sys
-import time
 
 import gymnasium
 import numpy as np
@@ -13,7 +11,7 @@ import mepg
 from mepg.cli import main
 from mepg.envs.env import Env
 from mepg.envs.vector import SerialEnvs, make_envs
-from mepg.envs.watchdog import GRACE, Overdue, Watchdog
+from mepg.envs.watchdog import Watchdog
 from mepg.errors import RunFailure, UsageError
 from mepg.run import evaluate
 from mepg.run.config import Config
@@ -456,24 +454,6 @@ def test_hanging_elsewhere(how, when, tmp_path, monkeypatch, capsys):
     assert watchdogs
     for watchdog in watchdogs:
         assert watchdog._process.returncode is not None  # it has ended and was waited for
-
-
-def test_what_is_in_time_is_left_alone():
-    """However long the calls take together, and whatever is done between them."""
-    watchdog = Watchdog(2.0, "Slow-v0")
-    try:
-        time.sleep(3)
-        for _ in range(6):
-            with watchdog:
-                time.sleep(0.5)
-        os.kill(os.getpid(), signal.SIGALRM)  # late: the call that it was meant for is over
-        with watchdog:
-            os.kill(os.getpid(), signal.SIGALRM)  # and another has begun
-        with pytest.raises(Overdue), watchdog:
-            time.sleep(60)
-        time.sleep(GRACE + 1)  # the call has ended, and with it the reason to kill
-    finally:
-        watchdog.close()
 
 
 def test_a_timeout_changes_nothing_else(whole, tmp_path):

@@ -34,7 +34,7 @@ from mepg.run.replay import Replay
 from mepg.tune.study import Study
 from tests.faults import mutants
 from tests.run import stubs  # noqa: F401  (registers environments)
-from tests.tune.test_tune import Quick, question, rising_to, tune
+from tests.tune.studies import Quick, question, rising_to, tune
 
 ENV = "StubScaled-v0"
 SHALLOW = 0.8  # of the inputs are bytes that were changed; the others are well made, sealed, and wrong inside

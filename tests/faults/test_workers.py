@@ -12,7 +12,7 @@ import pytest
 from mepg.engine import local
 from mepg.engine.local import Local
 from mepg.engine.schedule import ATTEMPTS, carry_out
-from tests.engine.test_local import Looking, job, workers
+from tests.engine.runs import Looking, job, workers
 from tests.run.processes import ROOT, assert_same_run, newest, start, wait_for
 
 pytestmark = pytest.mark.faults

@@ -150,3 +150,11 @@ def assert_same_run(a: Path, b: Path):
             np.testing.assert_array_equal(ours[key], theirs[key], err_msg=key)
     assert metrics(a) == metrics(b)
     assert len(metrics(a)) >= 1
+
+
+def run_mepg(*argv, cwd, hide=(), then=()):
+    """A process of its own, in which some packages cannot be imported; other commands come after the first."""
+    code = f"import sys; [sys.modules.__setitem__(name, None) for name in {list(hide)!r}]; sys.argv[0] = 'mepg'"
+    code += f"; from mepg.cli import main; later = {[*map(list, then)]!r}"
+    code += "; sys.exit(main(sys.argv[1:] if later else None) or any([main(each) for each in later]))"
+    return subprocess.run([sys.executable, "-c", code, *argv], cwd=cwd, capture_output=True, text=True)

@@ -7,8 +7,8 @@ import sys
 
 from mepg.run import cache
 
-COMMAND = ["train", "me-ddpg", "--env", "Pendulum-v1", "--steps", "40", "--json", "--eval-episodes", "1"]
-SETTINGS = ["--set", "warmup=20", "--set", "hidden=8,8", "--set", "batch_size=8"]
+COMMAND = ["train", "ddpg", "--env", "Pendulum-v1", "--steps", "40", "--json", "--eval-episodes", "1"]
+SETTINGS = ["--set", "warmup=20", "--set", "hidden=8", "--set", "batch_size=8"]
 
 
 def train(home, out):

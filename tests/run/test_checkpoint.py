@@ -1,7 +1,5 @@
 """Checkpoints in one process: what is kept, and what happens to damaged ones."""
 
-import json
-
 import jax
 import numpy as np
 import pytest
@@ -9,7 +7,6 @@ import pytest
 from mepg.errors import RunFailure, UsageError
 from mepg.run.checkpoint import Checkpoints, Saved, Spent
 from mepg.run.files import Damaged
-from mepg.run.folder import Folder
 from mepg.run.replay import Replay
 from tests.conftest import leaves_equal
 from tests.run.stubs import SIZES, make_loop
@@ -159,20 +156,3 @@ def test_nothing_that_is_not_finite_is_saved(saved):
     with pytest.raises(RunFailure, match=r"agent\.updates is no longer finite"):
         Checkpoints(folder, RUN).save(Saved(bad._replace(step=41), SPENT, None), loop.replay)
     assert Checkpoints(folder, RUN).steps() == [40, 30]
-
-
-@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"format": 1}', '{"format": 99, "config": {}}', "\x00"])
-def test_a_damaged_run_file_is_a_clear_error(tmp_path, content):
-    (tmp_path / "run.json").write_text(content)
-    with pytest.raises(UsageError, match=r"run\.json|damaged"):
-        Folder(tmp_path).config()
-
-
-def test_configs_from_files_are_checked(tmp_path):
-    from mepg.run.config import Config
-
-    good = Config.make("me-sac", env="Pendulum-v1").to_json()
-    assert Config.from_json(json.loads(json.dumps(good))) == Config.make("me-sac", env="Pendulum-v1")
-    for change in ({"steps": "many"}, {"seed": -1}, {"algorithm": "x"}, {"spec": {"hidden": [0]}}, {"extra": 1}):
-        with pytest.raises(UsageError):
-            Config.from_json({**good, **change})

@@ -1,5 +1,6 @@
 """A run's settings: declared once, checked wherever they come from."""
 
+import json
 from dataclasses import dataclass
 
 import pytest
@@ -68,3 +69,13 @@ def test_every_kind_of_setting():
         check_settings(Some(word=3, rate=2))
     with pytest.raises(UsageError, match="names must be a list of names, not 'csv'"):
         check_settings(Some(names="csv", rate=2))
+
+
+def test_configs_from_files_are_checked(tmp_path):
+    from mepg.run.config import Config
+
+    good = Config.make("me-sac", env="Pendulum-v1").to_json()
+    assert Config.from_json(json.loads(json.dumps(good))) == Config.make("me-sac", env="Pendulum-v1")
+    for change in ({"steps": "many"}, {"seed": -1}, {"algorithm": "x"}, {"spec": {"hidden": [0]}}, {"extra": 1}):
+        with pytest.raises(UsageError):
+            Config.from_json({**good, **change})

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from mepg.errors import RunFailure
-from mepg.run.keys import episode_seed, generator
 from tests.conftest import leaves_equal
 from tests.run.stubs import CountingEnv, make_loop, stub_agent
 
@@ -43,12 +42,6 @@ def test_episodes_are_counted_and_have_seeds_of_their_own():
     ]
     assert len(set(env.seeds)) == 4
     assert len(set(eval_env.seeds)) == 5 * 3  # another three for each evaluation
-
-
-def test_training_and_evaluation_never_share_a_seed():
-    assert all(episode_seed(seed, "train", i) % 2 == 0 for seed in range(5) for i in range(50))
-    assert all(episode_seed(seed, "eval", 5000, i) % 2 == 1 for seed in range(5) for i in range(50))
-    assert len({episode_seed(0, "train", i) for i in range(10_000)}) > 9_990
 
 
 @pytest.mark.parametrize(("terminal", "alive"), [(True, 0.0), (False, 1.0)])
@@ -137,10 +130,3 @@ def test_a_policy_that_is_no_longer_finite_is_not_sent_to_the_environment():
     with pytest.raises(RunFailure, match=r"step 6: the policy's action became \[nan\]"):
         list(make_loop(env=env, agent=agent))
     assert np.isfinite(env.taken).all()
-
-
-def test_keys_are_derived():
-    a, b = generator(1, "replay", 5), generator(1, "replay", 5)
-    assert a.integers(2**62) == b.integers(2**62)
-    others = [(2, "replay", 5), (1, "warmup", 5), (1, "replay", 6)]
-    assert len({int(generator(*which).integers(2**62)) for which in others} | {int(b.integers(2**62))}) == 4

@@ -6,7 +6,6 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from mepg.envs.vector import make_envs
-from mepg.run.evaluate import play
 from mepg.run.loop import Loop
 from tests.conftest import leaves_equal
 from tests.run.stubs import CountingEnv, make_loop
@@ -137,12 +136,3 @@ def test_its_run_resumes(held):
     assert resumed.restore(saved), "its episode is repeated from the actions that were recorded"
     list(resumed)
     assert leaves_equal(record(resumed), record(whole))
-
-
-def test_an_evaluated_policy_keeps_its_action():
-    from mepg.envs.env import Env
-
-    action = np.array([0.5], np.float32)
-    totals = {play(lambda obs: action, Env(Scribbles()), seed=0).total for _ in range(3)}
-    assert len(totals) == 1
-    assert action[0] == 0.5

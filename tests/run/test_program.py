@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from mepg.run.config import Config
-from mepg.run.keys import Fractions
 from mepg.run.program import Program
 from mepg.run.replay import row_width
 from tests.conftest import SIZES, leaves_equal
@@ -55,16 +54,3 @@ def test_another_seed_is_the_same_program():
     one, other = make(seed=0)[1], make(seed=1)[1]
     assert text(one) == text(other)
     assert not leaves_equal(one.init(), other.init())
-
-
-def test_fractions_are_a_function_of_the_step():
-    forward, backward = Fractions(0, "replay", 4), Fractions(0, "replay", 4)
-    steps = [1, 2, 63, 64, 65, 200]
-    drawn = {step: forward(step) for step in steps}
-    for step in reversed(steps):
-        np.testing.assert_array_equal(backward(step), drawn[step])
-    assert len({tuple(row) for row in drawn.values()}) == len(steps)
-    every = np.concatenate([forward(step) for step in range(1, 2000)])
-    assert 0 <= every.min() < every.max() < 1
-    assert every.mean() == pytest.approx(0.5, abs=0.02)
-    assert not np.array_equal(Fractions(1, "replay", 4)(1), drawn[1])

@@ -1,147 +1,24 @@
 """Looking for settings: what is asked, what is kept, and what a kill cannot take away."""
 
 import json
-from pathlib import Path
 
 import pytest
 
 from mepg.algos import algorithms
-from mepg.engine.schedule import carry_out
 from mepg.errors import UsageError
 from mepg.run.config import Config
 from mepg.run.evaluate import Episode
 from mepg.run.folder import Folder
-from mepg.tune import space, study
-from mepg.tune.space import Choice, Range, default_space, parse_space
-from mepg.tune.study import Question, Study, trial_scores
-from tests.run import stubs  # noqa: F401
-
-ROOT = Path(__file__).parent.parent.parent
-ME_SAC = algorithms()["me-sac"].spec
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
-# The space
-
-
-def test_a_space_of_the_users_own():
-    texts = [
-        "dropout.p=0:0.3",
-        "actor_lr=1e-4:1e-3:log",
-        "batch_size=64:256",
-        "hidden=64x64,256",
-        "layer_norm=true,false",
-    ]
-    assert parse_space(ME_SAC, texts) == {
-        "dropout.p": Range(0.0, 0.3, log=False, whole=False),
-        "actor_lr": Range(1e-4, 1e-3, log=True, whole=False),
-        "batch_size": Range(64, 256, log=False, whole=True),
-        "hidden": Choice(("64,64", "256")),
-        "layer_norm": Choice(("true", "false")),
-    }
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("droput.p=0.1:0.2", "unknown field 'droput.p'; did you mean 'dropout.p'?"),
-        ("dropout.p", "write field=low:high"),
-        ("dropout.p=0.1:1.2", r"dropout.p must be in \[0, 1\)"),
-        ("dropout.p=0.1:none:log", "dropout.p must be a number"),
-        ("dropout.p=0.3:0.1", "the lower end comes first"),
-        ("dropout.p=0:0.1:log", "both ends are above 0"),
-        ("dropout.p=0.1:0.2:lin", "there can only be :log"),
-        ("init=uniform:orthogonal", "a range is of numbers"),
-        ("init=uniform,orthogonl", "init must be one of uniform, orthogonal"),
-    ],
-)
-def test_a_space_that_is_none(text, says):
-    with pytest.raises(UsageError, match=says):
-        parse_space(ME_SAC, [text])
-
-
-@pytest.mark.parametrize("name", algorithms())
-def test_every_algorithm_has_a_space_around_its_own_values(name):
-    found = default_space(algorithms()[name].spec)
-    assert "discount" in found
-    assert ("dropout.p" in found) == (getattr(algorithms()[name].spec, "dropout", None) is not None)
-    assert found.keys() <= space.DEFAULT.keys()
-
-
-def test_four_digits_are_enough_and_stay_inside():
-    assert Range(0.9, 0.9999, log=False, whole=False).setting(0.99989999) == "0.9999"
-    assert Range(1e-4, 1e-3, log=True, whole=False).setting(0.00031234567) == "0.0003123"
-    assert Range(1, 9, log=False, whole=True).setting(3) == "3"
-
-
-# The study, with runs that are not carried out
-
-
-class Quick:
-    """An engine whose runs only write what they measure: an evaluation at every look."""
-
-    def __init__(self, returns, fail=lambda config: False):
-        self.returns, self.fail, self.launched = returns, fail, []
-
-    def capacity(self):
-        return 2
-
-    def launch(self, job, log):
-        self.launched.append(job)
-        Folder(job.folder).claim(job.config).close()
-        return QuickRun(self, job)
-
-
-class QuickRun:
-    def __init__(self, engine, job):
-        self.engine, self.job, self.stopped, self.seen = engine, job, False, {}
-
-    def poll(self):
-        if self.stopped:
-            return 143
-        if self.engine.fail(self.job.config):
-            return 1
-        step = 100 * (len(self.seen) + 1)
-        self.seen[step] = [Episode(self.engine.returns(self.job.config, step), 10)]
-        Folder(self.job.folder).write_evaluations(self.job.config, self.seen)
-        if step < self.job.config.steps:
-            return None
-        Folder(self.job.folder).finish(self.job.config, {"final_return": 0.0})
-        return 0
-
-    def stop(self):
-        self.stopped = True
+from mepg.tune import study
+from mepg.tune.space import Choice, parse_space
+from mepg.tune.study import trial_scores
+from tests.tune.studies import ME_SAC, Quick, question, rising_to, tune
 
 
 @pytest.fixture
 def at_once(monkeypatch):
     monkeypatch.setattr(study, "LOOK_EVERY", -1.0)
     monkeypatch.setattr("mepg.engine.schedule.POLL", 0.0)
-
-
-def question(**changes):
-    asked = {"settings": ("warmup=10",), "space": parse_space(ME_SAC, ["dropout.p=0.01:0.5"]), "seeds": 2, **changes}
-    run = {"algorithm": "me-sac", "env": "Pendulum-v1", "steps": 800, "eval_every": 100, "eval_episodes": 1}
-    run |= {name: asked.pop(name) for name in changes if name in run}
-    return Question(run=Config.make(settings=asked["settings"], **run), **asked)
-
-
-def tune(folder, engine, trials, **changes):
-    folder.mkdir(exist_ok=True)
-    outcomes = []
-    asked = Study(question(**changes), folder, trials, outcomes.append)
-    carry_out(asked.jobs(), engine, folder / "logs", asked, lambda: False, asked.unwanted)
-    asked.look()
-    return asked, outcomes
-
-
-def rising_to(config, step):
-    """The more is dropped, the lower it ends; seeds differ by 2."""
-    return 100 * (1 - config.spec.dropout.p) * step / config.steps + 2 * config.seed
 
 
 def test_a_study_finds_the_better_end_and_gives_up_the_worse(tmp_path, at_once):
@@ -273,11 +150,6 @@ def test_a_study_is_not_put_into_a_run(tmp_path, at_once):
     Folder(tmp_path / "a").claim(question().config((), 0)).close()
     with pytest.raises(UsageError, match="holds a run; choose another --out"):
         tune(tmp_path / "a", Quick(rising_to), 1)
-
-
-def test_words_with_an_x_can_be_searched():
-    assert parse_space(ME_SAC, ["precision=full,mixed"]) == {"precision": Choice(("full", "mixed"))}
-    assert parse_space(ME_SAC, ["hidden=64x64,256"]) == {"hidden": Choice(("64,64", "256"))}
 
 
 def test_half_a_line_at_the_end_of_a_journal_costs_nothing(tmp_path, at_once):

@@ -1,0 +1,30 @@
+"""The multiplications of an update, counted."""
+
+from dataclasses import replace
+
+import pytest
+
+from mepg.algos import algorithms
+from mepg.bench.multiplications import Multiplier, multiplications
+from mepg.core.types import Sizes
+
+
+def test_multiplications_of_a_critic_and_a_policy():
+    """ME-DDPG by hand: S = 3, A = 2, H = 4 and 6, B = 5."""
+    spec = replace(algorithms()["me-ddpg"].spec, hidden=(4, 6), batch_size=5)
+    critic_update, policy_update = multiplications(algorithms()["me-ddpg"].build(spec, Sizes(3, 2)), Sizes(3, 2), 5)
+    actor, critic = [(5, 3, 4), (5, 4, 6), (5, 6, 2)], [(5, 5, 4), (5, 4, 6), (5, 6, 1)]
+    to_critic = [(5, 5, 4), (4, 5, 6), (1, 5, 6)]
+    assert sorted(critic_update) == sorted(
+        [*actor, *critic, *critic, *to_critic, (5, 6, 4), (5, 1, 6)]  # targets; forward; weights; inputs
+    )
+    to_actor = [(3, 5, 4), (4, 5, 6), (6, 5, 2), (5, 6, 4), (5, 2, 6)]
+    assert sorted(policy_update) == sorted([*actor, *to_actor, *critic, (5, 6, 4), (5, 1, 6), (5, 4, 5)])
+    Multiplier(critic_update)()
+
+
+@pytest.mark.parametrize("name", ["redq", "droq", "sunrise-ucb", "ace", "ace-flat"])
+def test_every_algorithms_multiplications_can_be_counted(name):
+    algorithm, sizes = algorithms()[name], Sizes(28, 8)
+    products = multiplications(algorithm.build(algorithm.spec, sizes), sizes, algorithm.spec.batch_size)
+    assert len(products.always + products.now_and_then) > 12

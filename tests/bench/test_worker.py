@@ -1,0 +1,14 @@
+"""A contender: the process that is measured."""
+
+import os
+
+from mepg.bench.measure import Contender, in_turns
+
+CORE = [max(os.sched_getaffinity(0))]
+
+
+def test_a_loop_is_measured_beside_what_it_cannot_avoid():
+    task = {"what": "loop", "algorithm": "me-ddpg", "env": "HopperBulletEnv-v0", "set": ["hidden=8,8", "batch_size=8"]}
+    turns = in_turns("test", {"me-ddpg": Contender(task, CORE)}, 1, lambda *_: None)["me-ddpg"]
+    assert turns[0]["seconds"] > turns[0]["environment"] > 0
+    assert turns[0]["multiplications"] > 0

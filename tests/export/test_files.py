@@ -1,0 +1,101 @@
+"""What is written does what the run's own policy does, or it is not written."""
+
+import json
+import subprocess
+import sys
+
+import gymnasium
+import jax
+import numpy as np
+import pytest
+
+from mepg.cli import main
+from mepg.errors import RunFailure
+from mepg.export import files
+from mepg.export.operations import trace
+from mepg.run.folder import Folder
+from tests.export.policies import TINY, load_numpy
+from tests.run import stubs
+
+
+@pytest.mark.parametrize("name", ["me-sac", "sunrise", "ace", "ace-flat"])
+def test_export(finished, name, tmp_path, capsys):
+    ort = pytest.importorskip("onnxruntime")
+    assert main(["export", str(finished / name), "--onnx", "deep/policy.onnx", "--numpy", "plain", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    for form in ("onnx", "numpy"):
+        assert data[form]["difference"] <= 1e-5
+        assert data[form]["seconds"] > 0
+    source = files.open_run(Folder(finished / name))
+    (action,) = ort.InferenceSession("deep/policy.onnx").run(None, {"obs": source.obs})
+    np.testing.assert_allclose(action, source.actions, atol=1e-5 * source.env.spaces.actions.half.max())
+    # Where nothing but NumPy can be imported, from the two files alone.
+    np.save("plain/obs.npy", source.obs)
+    code = "import sys; sys.modules.update(jax=None, mepg=None)\nimport numpy as np, policy\n"
+    code += "act = policy.load_policy(); obs = np.load('obs.npy'); one = act(obs[0])\n"
+    code += "np.save('action.npy', act(obs)); assert np.allclose(one, act(obs)[0], atol=1e-6)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "plain", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(
+        np.load("plain/action.npy"), source.actions, atol=1e-5 * source.env.spaces.actions.half.max()
+    )
+
+
+def test_what_it_says(finished, capsys):
+    assert main(["export", str(finished / "ace-flat"), "--numpy", "plain"]) == 0
+    out = capsys.readouterr().out
+    assert "ace-flat on StubScaled-v0" in out
+    assert "networks in full precision" in out
+    assert "plain/policy.npz and plain/policy.py: within" in out
+    assert "microseconds for one" in out
+
+
+def test_what_differs_is_not_written(finished, monkeypatch, capsys, tmp_path):
+    right = files.open_run
+
+    def wrong(*run):
+        source = right(*run)
+        return source._replace(actions=source.actions + 1e-4)
+
+    monkeypatch.setattr(files, "open_run", wrong)
+    assert main(["export", str(finished / "me-sac"), "--numpy", "plain"]) == 1
+    assert "more than 1e-05: nothing was written" in capsys.readouterr().err
+    assert not (tmp_path / "plain").exists()
+
+
+def test_a_tie_between_actors_is_not_a_difference(finished):
+    """Two actors of the same worth, here the same one twice: whichever is followed, it is right."""
+    source = files.open_run(Folder(finished / "ace-flat"))
+    assert not files._undecided(source.program, source.obs).all()
+    params = source.policy.state.actor.params
+    twins = jax.tree.map(lambda leaf: np.repeat(leaf[:1], len(leaf), axis=0), params)
+    state = source.policy.state._replace(actor=source.policy.state.actor._replace(params=twins))
+    program = trace(source.policy.exploit, state, source.env.sizes.obs)
+    assert files._undecided(program, source.obs).all()
+
+
+class Far(stubs.Box):
+    """Observations in the millions."""
+
+    def reset(self, *, seed=None, options=None):
+        obs, info = super().reset(seed=seed)
+        return obs * 1e6, info
+
+    def step(self, action):
+        obs, *rest = super().step(action)
+        return obs * 1e6, *rest
+
+
+def test_observations_that_are_too_large_for_float32_cost_the_run_and_the_export_the_same(tmp_path, capsys):
+    gymnasium.register("Far-v0", entry_point=Far, max_episode_steps=20)
+    try:
+        argv = ["--env", "Far-v0", "--steps", "60", "--out", "far", *TINY]
+        assert main(["train", "me-ddpg", *argv]) == 0
+        source = files.open_run(Folder(tmp_path / "far"))
+        # As if one observation alone gave something else, which depends on the machine's order of summing.
+        assert files._check(source._replace(rounding=1e-3, actions=source.actions + 1e-3), load_numpy(source))
+        with pytest.raises(RunFailure, match="nothing was written"):
+            files._check(source._replace(rounding=0.0, actions=source.actions + 1e-3), load_numpy(source))
+        assert main(["export", "far", "--numpy", "plain"]) == 0
+    finally:
+        del gymnasium.registry["Far-v0"]
