@@ -53,7 +53,15 @@ def test_whether_it_would_end_at_once_is_known():
     assert not ends_at_once()
 
 
-def test_ctrl_c_waits_for_the_end_of_a_step_and_a_second_one_does_not():
+@pytest.fixture
+def ctrl_c():
+    """As in a terminal: a process in the background begins with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_waits_for_the_end_of_a_step_and_a_second_one_does_not(ctrl_c):
     steps = []
     with pytest.raises(KeyboardInterrupt), interrupt_between_steps() as check:
         check()

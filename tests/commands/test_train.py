@@ -96,6 +96,7 @@ def test_what_a_run_leaves(finished):
         "curve.png",
         "evaluations.npz",
         "events",
+        "best.safetensors",
         "metrics.csv",
         "policy.safetensors",
         "result.json",

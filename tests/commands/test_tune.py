@@ -67,7 +67,7 @@ def test_killed_in_the_middle_the_same_command_goes_on(tmp_path):
     process.communicate()
     proposed = {path.name: json.loads((path / "run.json").read_text())["config"] for path in trials.iterdir()}
     results = {path: path.stat().st_mtime_ns for path in trials.rglob("result.json")}
-    assert len(results) == 1
+    assert 1 <= len(results) <= 2  # the second run may have finished while the second command was refused
     done = subprocess.run(argv, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)

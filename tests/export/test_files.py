@@ -53,8 +53,8 @@ def test_what_it_says(finished, capsys):
 def test_what_differs_is_not_written(finished, monkeypatch, capsys, tmp_path):
     right = files.open_run
 
-    def wrong(*run):
-        source = right(*run)
+    def wrong(*run, **which):
+        source = right(*run, **which)
         return source._replace(actions=source.actions + 1e-4)
 
     monkeypatch.setattr(files, "open_run", wrong)

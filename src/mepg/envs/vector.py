@@ -15,6 +15,7 @@ from mepg.envs.simulators import quiet
 from mepg.envs.spaces import Row, Spaces, StepResult
 from mepg.envs.watchdog import Watchdog
 from mepg.errors import RunFailure, UsageError
+from mepg.words import many
 
 
 class Envs:
@@ -177,5 +178,5 @@ def one_for_each(env_id: str, count: int) -> Iterator[None]:
         yield
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise RunFailure(
-            f"{env_id} returned something that has no entry for each of {count} environments: {error!r:.200}"
+            f"{env_id} returned something that has no entry for each of {many(count, 'environment')}: {error!r:.200}"
         ) from None
