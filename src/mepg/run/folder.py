@@ -18,6 +18,7 @@ import fcntl
 import io
 import os
 import platform
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -94,6 +95,12 @@ class Folder:
         except UsageError as error:
             raise UsageError(f"{self.config_file}: {error}") from None
 
+    def settled(self, config: Config) -> Config:
+        """The config; if it leaves the backend open, with that of the run that is here."""
+        if config.backend != "auto" or not self.config_file.exists():
+            return config
+        return replace(config, backend=self.config().backend)
+
     def env(self, said: str | None = None) -> str:
         """The id of its environment; a module's has to be `said`, or imported before."""
         return trusted(self.config().env, None if said is None else full_id(said), self.config_file)
@@ -113,7 +120,7 @@ class Folder:
             raise not_writable(self.path, error) from None
         if not self.config_file.exists():
             raise UsageError(f"{self.path} holds other files; choose another --out")
-        ours, theirs = _flat(config.to_json()), _flat(self.config().to_json())
+        ours, theirs = _flat(self.settled(config).to_json()), _flat(self.config().to_json())
         different = [name for name in ours | theirs if ours.get(name) != theirs.get(name)]
         if different:
             shown = ", ".join(f"{n}={theirs.get(n)} there, {ours.get(n)} here" for n in different[:3])
@@ -158,7 +165,7 @@ class Folder:
             return None
         try:
             summary = read_sealed(self.result_file)
-            if summary.pop("config") != config.fingerprint:
+            if summary.pop("config") != self.settled(config).fingerprint:
                 raise Damaged("it is another run's")
             sealed = {name: Checksum(*found) for name, found in summary.pop("files").items() if found is not None}
         except (Damaged, KeyError, TypeError, AttributeError) as damage:
@@ -190,7 +197,7 @@ class Folder:
         path, ending = self.evaluations_file, self.ending(config)
         try:
             found = read_npz(path, None if ending is None else ending.sha256(path))
-            if not np.array_equal(found["config"], _to_array(config.fingerprint)):
+            if not np.array_equal(found["config"], _to_array(self.settled(config).fingerprint)):
                 raise Damaged("it is another run's")
             rows = zip(*(found[name].tolist() for name in ("timesteps", "results", "ep_lengths")), strict=True)
             return {step: [Episode(*pair) for pair in zip(*both, strict=True)] for step, *both in rows}
