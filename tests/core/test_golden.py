@@ -15,6 +15,7 @@ import pytest
 from mepg.algos import algorithms
 from mepg.core import policies
 from mepg.core.spec import Dropout
+from mepg.native.library import State, compile_function
 from tests.conftest import SIZES, jit_quickly, make_batch
 from tests.core.test_agent import ALL, small, trainables
 
@@ -101,6 +102,23 @@ def departures(name, found):
 @pytest.mark.parametrize("name", ALL)
 def test_golden_trace(name):
     assert departures(name, trace(name)) == {}
+
+
+@pytest.mark.parametrize("name", ["me-ddpg", "me-sac", *(pytest.param(name, marks=pytest.mark.slow) for name in ALL)])
+def test_golden_trace_in_native_code(name, native):
+    agent = algorithms()[name].build(small(name), SIZES)
+    first = agent.init(jax.random.key(7))
+    leaves, tree = jax.tree.flatten(first)
+
+    def update(leaves, batch, key):
+        return jax.tree.leaves(agent.update(jax.tree.unflatten(tree, leaves), batch, key)[0]), ()
+
+    one = jax.tree.map(lambda rows: rows[0], batches())
+    compiled = compile_function(update, leaves, one, jax.random.key(8), state="written")
+    state = State.of(leaves)
+    for i, batch in enumerate(zip(*jax.tree.leaves(batches()), strict=True)):
+        compiled(state, *batch, jax.random.fold_in(jax.random.key(8), i))
+    assert departures(name, summary(jax.tree.unflatten(tree, state.get()))) == {}
 
 
 def other_masks(spec):

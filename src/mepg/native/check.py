@@ -70,7 +70,7 @@ def _nudge(leaf: Rows, rng: np.random.Generator) -> Rows:
     """About the last bit of each number, up or down."""
     if leaf.dtype != np.float32:
         return leaf
-    nudged: Rows = leaf * rng.choice(np.float32([1 - _NUDGE, 1 + _NUDGE]), leaf.shape)
+    nudged: Rows = leaf * (1 + _NUDGE * rng.choice([-1.0, 1.0], leaf.shape)).astype(np.float32)
     return nudged
 
 
