@@ -44,6 +44,7 @@ def no_compiler(monkeypatch):
 def test_what_auto_came_to_is_what_is_stored(native, tmp_path):
     assert go(CONFIG, tmp_path / "a", until=50) == []
     assert Folder(tmp_path / "a").config() == NATIVE
+    assert Folder(tmp_path / "a").versions()["compiler"] == build.compiler_version()
     assert go(CONFIG, tmp_path / "a") == ["resumed at step 50"]
     assert Folder(tmp_path / "a").finished(CONFIG) == Folder(tmp_path / "a").finished(NATIVE) is not None
     with pytest.raises(UsageError, match="backend=native there, xla here"):

@@ -101,6 +101,11 @@ def keep_source(text: str) -> Path:
     return Path(path)
 
 
+def compiler_version() -> str:
+    """The compiler's name and version, in one line."""
+    return _version(find_compiler()).partition("\n")[0].strip()
+
+
 @cache
 def _version(compiler: str) -> str:
     return _run([compiler, "--version"])

@@ -29,6 +29,7 @@ import numpy.typing as npt
 from mepg.envs.simulators import full_id
 from mepg.envs.spaces import Spaces
 from mepg.errors import UsageError
+from mepg.native.build import CannotBuild, compiler_version
 from mepg.run.config import Config
 from mepg.run.evaluate import Episode
 from mepg.run.files import (
@@ -128,7 +129,7 @@ class Folder:
 
     def claim(self, config: Config, spaces: Spaces | None = None) -> contextlib.ExitStack:
         """Make the folder and lock it for as long as what is given back is open."""
-        about = {"format": FORMAT, **Identity(config, spaces).to_json(), "versions": versions()}
+        about = {"format": FORMAT, **Identity(config, spaces).to_json(), "versions": versions(config.backend)}
         with contextlib.ExitStack() as locks:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
@@ -237,9 +238,12 @@ class MetricsFile:
         self._file.close()
 
 
-def versions() -> dict[str, str]:
+def versions(backend: str = Config.backend) -> dict[str, str]:
     """What bits may depend on."""
     found = {"python": platform.python_version(), "machine": platform.machine()}
+    if backend == "native":
+        with contextlib.suppress(CannotBuild):
+            found["compiler"] = compiler_version()
     for package in (
         "mepg",
         "jax",

@@ -208,7 +208,7 @@ class Session:
             )
 
     def _note_changed_versions(self) -> None:
-        was, now = self.folder.versions(), versions()
+        was, now = self.folder.versions(), versions(self.config.backend)
         changed = [f"{name} {was.get(name)} -> {now[name]}" for name in now if was.get(name) != now[name]]
         if changed:
             self.notes.append(f"versions have changed since this run began ({', '.join(changed)}): bits may differ")
