@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 # Most of the time would go into compiling the same programs again, here and in the processes that tests start.
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(__file__).parent.parent / ".pytest_cache" / "jax")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
+# Nor is everything compiled by g++ as well: tests that want native code ask for the fixture `native`.
+os.environ["CXX"] = ""
 
 import jax
 import numpy as np
@@ -50,6 +53,20 @@ def leaves_equal(a, b) -> bool:
     return jax.tree.structure(a) == jax.tree.structure(b) and all(
         np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
     )
+
+
+@pytest.fixture(scope="session")
+def native_cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def native(monkeypatch, native_cache):
+    """A C++ compiler may be used, here and in processes that the test starts; libraries are kept for the session."""
+    monkeypatch.delenv("CXX")
+    if not any(map(shutil.which, ("g++", "clang++"))):
+        pytest.skip("there is no C++ compiler")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(native_cache))
 
 
 @pytest.fixture

@@ -14,9 +14,11 @@ import jax
 import numpy as np
 import pytest
 
+from mepg.algos import algorithms
 from mepg.core import policies
 from mepg.core.spec import Dropout
-from tests.conftest import jit_quickly, make_batch
+from mepg.native.library import State, compile_function
+from tests.conftest import SIZES, jit_quickly, make_batch
 from tests.core.test_agent import ALL, make, small, trainables
 
 GOLDEN = Path(__file__).parent.parent / "data" / "golden.json"
@@ -98,6 +100,22 @@ def departures(name, found):
 @pytest.mark.parametrize("name", ALL)
 def test_golden_trace(name):
     assert departures(name, trace(make(name))) == {}
+
+
+@pytest.mark.parametrize("name", ["me-ddpg", "me-sac", *(pytest.param(name, marks=pytest.mark.slow) for name in ALL)])
+def test_golden_trace_in_native_code(name, native):
+    agent = algorithms()[name].build(small(name), SIZES)  # make's are jitted already
+    first = agent.init(jax.random.key(7))
+    leaves, tree = jax.tree.flatten(first)
+
+    def update(leaves, batch, key):
+        return jax.tree.leaves(agent.update(jax.tree.unflatten(tree, leaves), batch, key)[0]), ()
+
+    compiled = compile_function(update, leaves, *given()[0], state="written")
+    state = State.of(leaves)
+    for batch, key in given():
+        compiled(state, *jax.tree.leaves(batch), key)
+    assert departures(name, summary(jax.tree.unflatten(tree, state.get()))) == {}
 
 
 def other_masks(spec):

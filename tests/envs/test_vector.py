@@ -11,6 +11,7 @@ from mepg.errors import UsageError
 from mepg.run.checkpoint import Checkpoints, Saved, Spent
 from mepg.run.config import Config
 from mepg.run.loop import Loop
+from mepg.run.program import Program
 from mepg.run.replay import Replay
 from tests.conftest import leaves_equal
 from tests.run.stubs import make_loop
@@ -130,7 +131,7 @@ def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     env = "InvertedPendulumBulletEnv-v0"
     config = Config.make(name, settings, env=env, steps=150, eval_every=75, eval_episodes=1, envs=3)
     envs, eval_env = make_envs(env, 3), Env(env)
-    loop = Loop(config, config.build(envs.sizes), envs, eval_env, Replay(90, envs.sizes))
+    loop = Loop(config, Program(config, config.build(envs.sizes), envs.sizes), envs, eval_env, Replay(90, envs.sizes))
     checkpoints = Checkpoints(tmp_path, config.fingerprint)
     for record in loop:
         if record.step == 99:
@@ -171,7 +172,7 @@ def test_explorers_differ():
         "me-sac", ["hidden=8,8", "batch_size=8", "warmup=0"], env="Pendulum-v1", envs=4, steps=40, eval_every=40
     )
     envs = make_envs("Pendulum-v1", 4)
-    loop = Loop(config, config.build(envs.sizes), envs, None, Replay(100, envs.sizes))
+    loop = Loop(config, Program(config, config.build(envs.sizes), envs.sizes), envs, None, Replay(100, envs.sizes))
     same = np.zeros((4, 3), np.float32)
-    actions = loop.program.explore(loop.leaves, loop.memory, same, 1).actions
+    actions = loop.program.explore(loop.held, loop.memory, same, 1).actions
     assert len(np.unique(actions)) == 4

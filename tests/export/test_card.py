@@ -20,7 +20,7 @@ def test_the_card(finished, tmp_path, capsys):
     result = json.loads((finished / "me-sac" / "result.json").read_text())
     assert metric["value"] == f"{result['final_return']:.2f} +/- {result['final_return_std']:.2f}"
     assert "--set hidden=8,8" in body
-    assert "--normalize-obs" in body
+    assert "--normalize-obs --backend xla" in body
     assert "| `dropout.p` | 0.1 |" in body
     assert "| jax |" in body
 

@@ -17,6 +17,7 @@ from mepg.run import evaluate
 from mepg.run.config import Config
 from mepg.run.inspection import steps_until_negligible
 from mepg.run.loop import Loop
+from mepg.run.program import Program
 from mepg.run.replay import Replay
 from tests.faults import hostile
 from tests.run.processes import assert_same_run, checkpoints, run
@@ -490,7 +491,7 @@ def learn_from(obs, reward, *, steps=1000, algorithm="me-ddpg", settings=(), **c
     settings = ["hidden=8", "batch_size=8", "warmup=10", *settings]
     config = Config.make(algorithm, settings, env="Huge-v0", steps=steps, eval_every=10**6, **config)
     envs = SerialEnvs([Env(Huge(obs, reward))])
-    loop = Loop(config, config.build(envs.sizes), envs, None, Replay(1000, envs.sizes))
+    loop = Loop(config, Program(config, config.build(envs.sizes), envs.sizes), envs, None, Replay(1000, envs.sizes))
     for _ in loop:
         pass
     return loop

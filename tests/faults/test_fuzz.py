@@ -30,6 +30,7 @@ from mepg.run.identity import Identity
 from mepg.run.inspection import Trace, inspect_run, read_inspection, write_inspection
 from mepg.run.loop import Loop
 from mepg.run.policy import read_state, save_policy
+from mepg.run.program import Program
 from mepg.run.replay import Replay
 from mepg.tune.study import Study
 from tests.faults import mutants
@@ -51,7 +52,7 @@ class Fuzz:
         self.folder.claim(self.config).close()
         envs, eval_env = make_envs(ENV), Env(ENV)
         agent = self.config.build(envs.sizes)
-        self.loop = Loop(self.config, agent, envs, eval_env, Replay(16, envs.sizes))
+        self.loop = Loop(self.config, Program(self.config, agent, envs.sizes), envs, eval_env, Replay(16, envs.sizes))
         self.template = jax.eval_shape(agent.init, jax.random.key(0))
         self.checkpoints = Checkpoints(self.path, self.config.fingerprint)
         self.columns = ["time/total_timesteps", "train/noise_one_mask", "train/noise_two_masks"]

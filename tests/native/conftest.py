@@ -64,5 +64,6 @@ class Case:
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("CXX")
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield

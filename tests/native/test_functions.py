@@ -58,6 +58,7 @@ def shapes(x, y, i, key):
         "leading": jnp.stack([x, 2 * x]).sum(0),
         "least": x[:, :4].argmin(1),
         "most": x[:3].argmax(0),
+        "tile": jnp.tile(x, (3, 2)),
         "take": x[i],
         "along": jnp.take_along_axis(x, i[None], 0),
         "reshape": x.reshape(-1, 7),

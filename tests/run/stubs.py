@@ -13,6 +13,7 @@ from mepg.envs.spaces import Spaces, StepResult
 from mepg.envs.vector import SerialEnvs
 from mepg.run.config import Config
 from mepg.run.loop import Loop
+from mepg.run.program import Program
 from mepg.run.replay import Replay
 
 SIZES = Sizes(obs=1, action=1)
@@ -86,7 +87,8 @@ def make_loop(
         envs=envs.count,
     )
     eval_env = None if envs.count > 1 else eval_env or CountingEnv(3)
-    return Loop(config, agent or stub_agent(), envs, eval_env, Replay(replay_size, envs.sizes))
+    program = Program(config, agent or stub_agent(), envs.sizes)
+    return Loop(config, program, envs, eval_env, Replay(replay_size, envs.sizes))
 
 
 class Box(gymnasium.Env):

@@ -6,13 +6,12 @@ import pytest
 from mepg.algos import algorithms
 from mepg.envs.env import Env
 from mepg.envs.vector import make_envs
+from mepg.run.assembly import assemble
 from mepg.run.checkpoint import Checkpoints, Saved, Spent
 from mepg.run.config import Config
 from mepg.run.folder import Folder
 from mepg.run.identity import Identity
-from mepg.run.loop import Loop
 from mepg.run.policy import load_policy, save_policy
-from mepg.run.replay import Replay
 from tests.conftest import leaves_equal
 
 ENV = "InvertedPendulumBulletEnv-v0"  # its first episodes are short: several begin and end on the way
@@ -29,10 +28,26 @@ ABLATIONS = [name for name, algorithm in algorithms().items() if algorithm.paren
 )
 def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     """In one process, so that everything is compiled once; test_resume.py kills real ones."""
+    check(name, "xla", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["me-ddpg", "me-sac search.how=thompson precision=mixed"]
+    + [pytest.param(name, marks=pytest.mark.slow) for name in algorithms()],
+)
+def test_the_same_in_native_code(name, tmp_path, native):
+    check(name, "native", tmp_path)
+
+
+def check(name, backend, tmp_path):
     algorithm, *settings = name.split()
-    config = Config.make(algorithm, [*SETTINGS, *settings], env=ENV, steps=100, eval_every=50, eval_episodes=2)
+    config = Config.make(
+        algorithm, [*SETTINGS, *settings], env=ENV, steps=100, eval_every=50, eval_episodes=2, backend=backend
+    )
     envs, eval_env = make_envs(ENV), Env(ENV)
-    loop = Loop(config, config.build(envs.sizes), envs, eval_env, Replay(config.spec.replay_size, envs.sizes))
+    loop = assemble(config, envs, eval_env)
+    assert loop.program.backend == loop.config.backend == backend
     checkpoints = Checkpoints(tmp_path, config.fingerprint)
     for record in loop:
         if record.step == 61:

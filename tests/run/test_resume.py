@@ -11,6 +11,7 @@ import time
 import pytest
 
 from mepg.run.files import read_arrays
+from mepg.run.folder import Folder
 from tests.run.processes import (
     assert_same_run,
     begun_with,
@@ -39,6 +40,15 @@ from tests.run.processes import (
     ],
 )
 def test_kill_9_at_random_moments(algorithm, env, settings, extra, tmp_path):
+    check_kills(algorithm, env, settings, extra, tmp_path)
+
+
+def test_kill_9_in_native_code(tmp_path, native):
+    check_kills("me-sac", "HopperBulletEnv-v0", ["replay_size=400"], [], tmp_path)
+    assert Folder(tmp_path / "killed").config().backend == "native"
+
+
+def check_kills(algorithm, env, settings, extra, tmp_path):
     argv = command(algorithm, env, tmp_path / "killed", steps=1100, settings=settings, extra=extra)
     rng = random.Random(f"{algorithm}{env}")
     kills = 0

@@ -6,7 +6,8 @@ import contextlib
 import threading
 import warnings
 from collections.abc import Iterator
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -22,7 +23,7 @@ from mepg.run.assembly import assemble
 from mepg.run.config import Config
 from mepg.run.identity import Identity
 from mepg.run.loop import Loop
-from mepg.run.program import Leaves, Program
+from mepg.run.program import Held, Program
 from mepg.run.questions import Questions
 from mepg.run.replay import Replay
 from mepg.words import many
@@ -30,10 +31,11 @@ from mepg.words import many
 WITHOUT_END = 10**9  # rounds of steps: `learn` says how many to take
 
 
-class Loaded(NamedTuple):
+@dataclass
+class Loaded:
     """A model that has no environment to learn in."""
 
-    leaves: Leaves
+    held: Held
     step: int
     next_episode: int
     replay: Replay | None  # None: it was not saved with the model
@@ -63,8 +65,11 @@ class Acting:
         """Get ready to act in these environments."""
         self._spaces, self._env_id = envs.spaces, env if isinstance(env, str) else None
         self.env = env if isinstance(envs, StableBaselinesEnvs) else VecEnv(envs, self._lend_envs)
-        self._config = self._make_config(envs.spaces.id, envs.count)
-        self._standing = loop = assemble(self._config, envs)
+        self._standing = loop = assemble(self._make_config(envs.spaces.id, envs.count), envs)
+        self._config = loop.config
+        self._run_settings["backend"] = loop.config.backend  # wherever else it learns
+        if loop.note:
+            warnings.warn(loop.note, stacklevel=3)
         self._program, self._questions = loop.program, Questions(loop.program.agent, self.seed)
 
     def _make_config(self, env_id: str, envs: int) -> Config:
@@ -125,7 +130,7 @@ class Acting:
         obs, alone = self._need_spaces().read_observations(observation)
         with self._still() as now:
             if deterministic or getattr(self.spec, "gaussian", None) is None:
-                actions = self._program.exploit(now.leaves, obs)
+                actions = self._program.exploit(now.held, obs)
             else:
                 self._predictions += 1
                 actions = self._questions.draw_actions(self._state(now), obs, self._predictions)
@@ -224,7 +229,7 @@ class Acting:
             envs = make_envs(env, 1, self.seed)
             Identity(self._config, before).require_fit(envs.spaces)
             then = self._stand()
-            state = self._program.unflatten(then.leaves)
+            state = self._program.unflatten(then.held)
             self._enter(envs, env)
             now = self._need_loop()
             now.restart(state, then.step, then.next_episode)
@@ -239,7 +244,7 @@ class Acting:
         return env
 
     def _state(self, now: Loop | Loaded) -> Any:
-        return self._program.unflatten(now.leaves)
+        return self._program.unflatten(now.held)
 
     def _need_loop(self) -> Loop:
         if not isinstance(self._standing, Loop):

@@ -47,14 +47,14 @@ def takes_run_settings(init: Callable[P, None]) -> Callable[P, None]:
     signature = inspect.signature(init)
     *named, others = signature.parameters.values()
     by_name = inspect.Parameter.KEYWORD_ONLY
-    added = [inspect.Parameter(s.name, by_name, default=s.default, annotation=s.kind) for s in _of_a_model()]
+    added = [inspect.Parameter(s.name, by_name, default=s.usual, annotation=s.kind) for s in _of_a_model()]
     init.__signature__ = signature.replace(parameters=[*named, *added, others])  # type: ignore[attr-defined]
     return init
 
 
 def run_settings(others: dict[str, Any]) -> dict[str, Any]:
-    """Take them out of the arguments; those that are not there have their defaults."""
-    found = {setting.name: others.pop(setting.name, setting.default) for setting in _of_a_model()}
+    """Take them out of the arguments; those that are not there are as usual."""
+    found = {setting.name: others.pop(setting.name, setting.usual) for setting in _of_a_model()}
     for setting in _of_a_model():
         setting.check(found[setting.name])
     return found

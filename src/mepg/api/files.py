@@ -48,7 +48,7 @@ class SavedModel(NamedTuple):
 
     def to_bytes(self) -> bytes:
         about = {"format": FORMAT, **self.identity.to_json(), "steps": self.steps, "episodes": self.episodes}
-        return to_archive({**about, "versions": versions()}, self.arrays)
+        return to_archive({**about, "versions": versions(self.identity.config.backend)}, self.arrays)
 
 
 def write_archive(location: Location, about: dict[str, Any], arrays: Arrays) -> None:

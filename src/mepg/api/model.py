@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -30,6 +31,8 @@ from mepg.run.program import Program
 from mepg.run.questions import Questions
 from mepg.run.threads import limit_threads
 from mepg.signals import interrupt_between_steps
+
+OF_THIS_MACHINE = ("threads", "backend")  # not what was saved on another
 
 
 class Model(Storage):
@@ -66,6 +69,7 @@ class Model(Storage):
     :param verbose: 1: a table of metrics now and then
     :param seed: everything random follows from it; none given: another one each time
     :param threads: cores to compute on; can only be said before the first model of a process
+    :param backend: "native", C++ that is made for this agent, "xla", or "auto": native where it works
     """
 
     algorithm: ClassVar[str] = ""  # as `mepg list` names it
@@ -283,10 +287,10 @@ class Model(Storage):
                 f"{name_of(path)} holds {config.algorithm}, not {kind.algorithm}: load it with mepg.load, "
                 f"or mepg.algorithm({config.algorithm!r}).load"
             )
-        same = run_settings({name: value for name, value in vars(config).items() if name != "threads"})
+        same = run_settings({name: value for name, value in vars(config).items() if name not in OF_THIS_MACHINE})
         model = kind(**{**same, "spec": config.spec, "seed": config.seed, "device": device, **others})
         assert spaces is not None
-        model._spaces, model._config = spaces, model._make_config(spaces.id, 1)
+        model._spaces, model._config = spaces, replace(model._make_config(spaces.id, 1), backend=Program.backend)
         agent = model._config.build(spaces.sizes)
         model._program, model._questions = Program(model._config, agent, spaces.sizes), Questions(agent, model.seed)
         template = model._program.template

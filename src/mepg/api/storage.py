@@ -27,7 +27,7 @@ class Storage(Acting):
     def get_parameters(self) -> dict[str, Any]:
         """All arrays of the agent's state, by name: {"actor": {"params": {"0": {"w": ...}}}}; copies."""
         with self._still() as now:
-            return nested(_by_name(self._program.unflatten(now.leaves)))
+            return nested(_by_name(self._program.unflatten(now.held)))
 
     def set_parameters(
         self,
@@ -45,10 +45,10 @@ class Storage(Acting):
             arrays = read_model(load_path_or_dict).arrays
             given = {name.removeprefix("agent."): array for name, array in arrays.items()}
         with self._still() as now:
-            state = self._program.unflatten(now.leaves)
+            state = self._program.unflatten(now.held)
             arrays = replaced(_by_name(state), given, all_of_them=exact_match)
             named = {f"agent.{name}": array for name, array in arrays.items()}
-            now.leaves[:] = self._program.flatten(unflatten(named, state, "agent"))
+            now.held = self._program.flatten(unflatten(named, state, "agent"))
 
     def save(self, path: Location, exclude: Any = None, include: Any = None) -> None:  # noqa: ARG002
         """Write the model to a file, or into an open one: networks, optimisers, normaliser, spec and counters.
@@ -61,7 +61,7 @@ class Storage(Acting):
         with self._still() as now:
             if isinstance(now, Loop):
                 now.settle()  # networks that are no longer finite are not worth a file
-            arrays = flatten(self._program.unflatten(now.leaves), "agent")
+            arrays = flatten(self._program.unflatten(now.held), "agent")
             saved = SavedModel(Identity(self._config, spaces), now.step, now.next_episode, arrays)
             content = saved.to_bytes()
         write(path, ".zip", content)
@@ -107,8 +107,8 @@ class Storage(Acting):
             if now.replay is not None:
                 replay = Replay(now.replay.capacity, now.replay.sizes)
                 replay.restore_from(now.replay)
-            leaves = self._program.flatten(now.leaves)
-            twin._standing = Loaded(leaves, now.step, now.next_episode, replay, threading.RLock())
+            held = self._program.flatten(self._program.unflatten(now.held))
+            twin._standing = Loaded(held, now.step, now.next_episode, replay, threading.RLock())
         return twin
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -18,6 +19,7 @@ import numpy as np
 
 from mepg.bench.peers import Peer
 from mepg.errors import RunFailure
+from mepg.native.build import CannotBuild, find_compiler
 from mepg.run.folder import versions
 
 MAIN = ("me-ddpg", "ddpg", "td3", "me-sac", "sac")
@@ -170,7 +172,16 @@ def _updates(rounds: int, one: list[int], cores: list[int], watch: Watch) -> dic
 
 def _against_multiplications(turns: Answers, of_me_sac: Answers) -> dict[str, float]:
     ours, bare = column(turns, "seconds"), column(turns, "multiplications")
+    native = {}
+    if "native" in turns[0]:
+        fast = column(turns, "native")
+        native = {
+            "native_milliseconds": float(np.median(fast) * 1e3),
+            "native_ratio": float(np.median(fast / bare)),
+            "native_gain": float(np.median(ours / fast)),
+        }
     return {
+        **native,
         "mflop": turns[0]["mflop"],
         "milliseconds": float(np.median(ours) * 1e3),
         "multiplications_milliseconds": float(np.median(bare) * 1e3),
@@ -189,6 +200,9 @@ def _loops(
         return {"what": "loop", "algorithm": name, "env": env, "set": settings}
 
     contenders = {name: Contender(task(name), one) for name in (*MAIN, "redq-ours", "sunrise")}
+    with contextlib.suppress(CannotBuild):
+        find_compiler()
+        contenders |= {f"{name} native": Contender({**task(name), "backend": "native"}, one) for name in MAIN}
     if len(cores) > 1:
         contenders |= {f"{name} all cores": Contender(task(name), cores) for name in MAIN}
     if peers:

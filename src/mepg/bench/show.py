@@ -76,7 +76,8 @@ def to_markdown(results: Results) -> str:
 
 def updates_table(updates: Results) -> str:
     """Each algorithm's update."""
-    heads = ("Ant, batch as published", "MFLOP", "ms", "multiplications, ms", "ratio", "of minima", "ME-SAC = 1")
+    xla = "MFLOP", "ms", "multiplications, ms", "ratio", "of minima", "ME-SAC = 1"
+    heads = ("Ant, batch as published", *xla, "native, ms", "native ratio", "XLA / native")
     rows = [
         (
             name,
@@ -86,6 +87,7 @@ def updates_table(updates: Results) -> str:
             f"{u['ratio']:.2f}",
             f"{u['ratio_of_minima']:.2f}",
             f"{u['relative_to_me_sac']:.2f}",
+            *(f"{u[x]:.2f}" if x in u else "" for x in ("native_milliseconds", "native_ratio", "native_gain")),
         )
         for name, u in updates.items()
     ]

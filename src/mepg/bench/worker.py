@@ -11,9 +11,13 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from mepg.run.program import Program
 
 WARMUP = 300  # steps
 Work = Callable[[], dict[str, float]]
@@ -39,33 +43,44 @@ def _config(task: dict[str, Any], *settings: str) -> Any:
 
     trust(task["algorithm"])  # the user named it
     settings = (*settings, *task.get("set", ()))
-    return Config.make(task["algorithm"], list(settings), env=task["env"], eval_every=10**9, steps=10**8)
+    more = {"backend": task.get("backend", Config.backend), "eval_every": 10**9, "steps": 10**8}
+    return Config.make(task["algorithm"], list(settings), env=task["env"], **more)
 
 
 def updates(task: dict[str, Any]) -> Work:
-    """An agent that learns from one batch, over and over; and its multiplications alone."""
+    """An agent that learns from one batch, over and over, by XLA and in native code; and its multiplications alone."""
     from mepg.paper.tasks import PAPER_TASKS
-    from mepg.run.program import Program
+    from mepg.run.assembly import make_program
     from mepg.run.replay import row_width
 
     config, sizes = _config(task), PAPER_TASKS[task["env"]]
-    spec, program = config.spec, Program(config, config.build(sizes), sizes)
+    spec, agent = config.spec, config.build(sizes)
+    choices = [replace(config, backend="xla"), replace(config, backend="auto", threads=task["threads"])]
+    programs = {program.backend: program for program, _ in (make_program(each, agent, sizes) for each in choices)}
     rng = np.random.default_rng(0)
     rows = rng.uniform(-1, 1, (spec.updates_per_step * spec.batch_size, row_width(sizes))).astype(np.float32)
     numbers, obs = np.arange(len(rows), dtype=np.uint32), rows[:1, : sizes.obs].copy()
     multiply, count = _multiplier(config, sizes)
-    steps = count // spec.updates_per_step
-    leaves, memory, step = program.init(), program.begin(program.nothing_yet(), 0, 0), 0
 
-    def learn() -> None:
-        nonlocal leaves, memory, step
-        for _ in range(steps):
-            step += 1
-            leaves, _, (_, memory) = program.learn(leaves, rows, numbers, memory, obs, step)
+    def learner(program: Program) -> Callable[[], None]:
+        held, memory, step = program.init(), program.begin(program.nothing_yet(), 0, 0), 0
+
+        def learn() -> None:
+            nonlocal held, memory, step
+            for _ in range(count // spec.updates_per_step):
+                step += 1
+                held, _, (_, memory) = program.learn(held, rows, numbers, memory, obs, step)
+
+        return learn
+
+    learners = {name: learner(program) for name, program in programs.items()}
 
     def work() -> dict[str, float]:
-        learn()  # the others have filled the cache with their own
-        answer = {"seconds": timed(learn) / count, "multiplications": timed(multiply) / count, "mflop": mflop}
+        answer = {"mflop": mflop}
+        for name, learn in learners.items():
+            learn()  # the others have filled the cache with their own
+            answer["seconds" if name == "xla" else name] = timed(learn) / count
+        answer["multiplications"] = timed(multiply) / count
         time.sleep(0.1)  # BLAS's threads go on spinning for a while, in the next one's way
         return answer
 

@@ -59,7 +59,8 @@ def _text(folder: Folder, policy: Policy, evaluations: dict[int, list[Episode]],
     reward = f"{np.mean(returns):.2f} +/- {np.std(returns):.2f}"
     algorithm = algos.find(config.algorithm)
     settings = settings_of(Config)
-    said = {"seed": config.seed, "steps": config.steps, **config.changed()}
+    values = {name: (getattr(config, name), about.usual) for name, about in settings.items()}
+    said = {name: value for name, (value, usual) in values.items() if value != usual or name in ("seed", "steps")}
     command = f"mepg train {config.algorithm} --env {config.env}"
     command += "".join(f" {settings[name].said(value)}" for name, value in said.items())
     standard = describe(algorithm.spec)

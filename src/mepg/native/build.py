@@ -21,11 +21,15 @@ _HEADER = Path(__file__).with_name("kernels.h")
 _SECONDS = 60
 # g++ 12.2 -O2 gave wrong code for one kernel of a study. A sum may not depend on what a compiler fuses.
 _FLAGS = ("-std=c++20", "-fno-math-errno", "-ffp-contract=off", "-w", "-shared", "-fPIC")
-_LEVELS = {"g++": "-O1", "clang++": "-O2"}
+_COMPILERS = ("g++", "clang++")
 
 
 class CannotBuild(Exception):
     """There is no library. One line: the cause and, where there is one, the way out."""
+
+
+class NotWanted(CannotBuild):
+    """Nor is there to be one: whoever started this process has said so."""
 
 
 class _Untrusted(Exception):
@@ -35,7 +39,8 @@ class _Untrusted(Exception):
 def library(text: str, instructions: Instructions, *, extra: tuple[str, ...] = ()) -> ctypes.CDLL:
     """The program as a library, from the cache if it is there."""
     compiler = find_compiler()
-    command = [compiler, _LEVELS[Path(compiler).name], *_FLAGS, *instructions.flags, *extra]
+    level = "-O2" if "clang" in Path(compiler).name else "-O1"
+    command = [compiler, level, *_FLAGS, *instructions.flags, *extra]
     parts = [text, _HEADER.read_text(), *command, _version(compiler)]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     folder = cache_folder()
@@ -53,11 +58,52 @@ def library(text: str, instructions: Instructions, *, extra: tuple[str, ...] = (
 
 
 def find_compiler() -> str:
-    """The first of g++ and clang++ that is there."""
-    for name in _LEVELS:
+    """The one that CXX names, or the first of g++ and clang++ that is there. CXX= means none."""
+    chosen = os.environ.get("CXX")
+    if chosen == "":
+        raise NotWanted("CXX is set to nothing, which means no C++ compiler")
+    for name in _COMPILERS if chosen is None else (chosen,):
         if path := shutil.which(name):
             return path
+    if chosen is not None:
+        raise CannotBuild(f"CXX names {chosen!r}, which is not there")
     raise CannotBuild("there is no C++ compiler; install g++ or clang++ (Debian: apt install g++)")
+
+
+def was_checked(loaded: ctypes.CDLL) -> bool:
+    """Whether a library that was kept has been compared with what it should compute, as `note_checked` says."""
+    path = Path(loaded._name)
+    note, checked = path.with_suffix(".sha256"), path.with_suffix(".checked")
+    with contextlib.suppress(OSError, _Untrusted):
+        for file in (note, checked):
+            _check(file, stat.S_ISREG)
+        return note.read_text() == checked.read_text()
+    return False
+
+
+def note_checked(loaded: ctypes.CDLL) -> None:
+    """So that it is done once for each library that is kept."""
+    path = Path(loaded._name)
+    with contextlib.suppress(OSError):  # then it is done again
+        handle, aside = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(handle, "w") as file:
+            file.write(path.with_suffix(".sha256").read_text())
+        Path(aside).replace(path.with_suffix(".checked"))
+
+
+def keep_source(text: str) -> Path:
+    """A program that turned out to be wrong, for a report."""
+    with _workplace(cache_folder()) as (place, kept):
+        folder = place.parent if kept else Path(tempfile.gettempdir())
+        handle, path = tempfile.mkstemp(prefix="wrong-", suffix=".cpp", dir=folder)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    return Path(path)
+
+
+def compiler_version() -> str:
+    """The compiler's name and version, in one line."""
+    return _version(find_compiler()).partition("\n")[0].strip()
 
 
 @cache

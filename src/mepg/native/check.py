@@ -16,6 +16,7 @@ from mepg.native.library import Compiled, Rows, State
 
 Arguments = tuple[Any, ...]
 _MOST = 100  # calls
+_NUDGE, _MARGIN = 1e-7, 10
 
 
 class Disagrees(Exception):
@@ -34,9 +35,13 @@ def compare(
     """Call both so often, and on until every branch has been taken; raises Disagrees at the first difference.
 
     Both start each call from the state that the jitted function reached. So an error does not grow from call to call,
-    and the tolerance is that of one call. `arguments` gives those of call 1, 2, ...
+    and the tolerance is that of one call. It is wider where the jitted function itself comes out further away if the
+    last bits of its state are others: Adam makes much of a gradient that is nearly 0. `arguments` gives those of call
+    1, 2, ...
     """
-    jitted, state = jax.jit(function), State.of(leaves)
+    # Without its optimisations XLA is sooner done, with the same numbers.
+    jitted = jax.jit(function, compiler_options={"xla_backend_optimization_level": 1})
+    state, rng = State.of(leaves), np.random.default_rng(0)
     expected, number = [np.asarray(leaf) for leaf in leaves], 0
     while number < calls or compiled.untaken():
         number += 1
@@ -45,21 +50,39 @@ def compare(
         given = arguments(number)
         state.put(expected)
         found = compiled(state, *jax.tree.leaves(given))
-        new, *outputs = jitted(expected, *given)
-        expected = [np.asarray(leaf) for leaf in new]
-        wanted = [*expected, *(np.asarray(leaf) for leaf in jax.tree.leaves(outputs))]
-        for place, (want, got) in enumerate(zip(wanted, [*state.get(), *found], strict=True)):
-            off = difference(want, got)
-            if not off <= tolerance:
-                raise Disagrees(f"call {number}, array {place} of {len(wanted)}: {off:.1e} of its size away from XLA's")
+        nudged, wanted = (
+            [np.asarray(leaf) for leaf in jax.tree.leaves(jitted(before, *given))]
+            for before in ([_nudge(leaf, rng) for leaf in expected], expected)
+        )
+        new = state.get() if compiled.writes_state else []
+        for place, (want, got, other) in enumerate(zip(wanted, [*new, *found], nudged, strict=True)):
+            least = 0.0 if place < len(new) else 1.0
+            off, allowed = difference(want, got, least), max(tolerance, _MARGIN * difference(want, other, least))
+            if not off <= allowed:
+                raise Disagrees(
+                    f"call {number}, array {place} of {len(wanted)}: {off:.1e} of its size away from XLA's, "
+                    f"where rounding explains {allowed:.0e}"
+                )
+        expected = wanted[: len(new)] or expected
 
 
-def difference(want: Rows, got: Rows) -> float:
-    """How far apart, relative to the norm of what is wanted; infinite where only one has NaN or infinity."""
+def _nudge(leaf: Rows, rng: np.random.Generator) -> Rows:
+    """About the last bit of each number, up or down."""
+    if leaf.dtype != np.float32:
+        return leaf
+    nudged: Rows = leaf * (1 + _NUDGE * rng.choice([-1.0, 1.0], leaf.shape)).astype(np.float32)
+    return nudged
+
+
+def difference(want: Rows, got: Rows, least: float = 0.0) -> float:
+    """How far apart, relative to the norm of what is wanted; infinite where only one has NaN or infinity.
+
+    :param least: a norm below which it is not a matter of relation: an action may be 0 but for rounding
+    """
     want, got = np.asarray(want, np.float64), np.asarray(got, np.float64)
     special = ~np.isfinite(want)
     if (special != ~np.isfinite(got)).any() or not np.array_equal(want[special], got[special], equal_nan=True):
         return float("inf")
     want, got = want[~special], got[~special]
-    size = float(np.linalg.norm(want))
+    size = max(float(np.linalg.norm(want)), least)
     return float(np.linalg.norm(want - got)) / (size if size > 0 else 1.0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -16,10 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from mepg.native.build import CannotBuild, library
+from mepg.errors import one_line
+from mepg.native.build import CannotBuild, library, note_checked, was_checked
 from mepg.native.emit import program
 from mepg.native.fuse import Fusion
-from mepg.native.graph import NUMPY, Graph, Shape
+from mepg.native.graph import NUMPY, Graph, Shape, Unsupported
 from mepg.native.place import Placement, state_buffers
 from mepg.native.processor import Instructions, best
 from mepg.native.trace import Tracer, form
@@ -33,6 +35,15 @@ class Form(NamedTuple):
 
     shape: Shape
     type: str
+
+
+class Generated(NamedTuple):
+    """A function's text, and how it is called."""
+
+    text: str
+    placement: Placement
+    outputs: list[Form]  # besides the state
+    writes_state: bool
 
 
 class State:
@@ -77,21 +88,32 @@ class State:
 class Compiled:
     """A function that was compiled."""
 
-    def __init__(self, text: str, placement: Placement, outputs: list[Form], instructions: Instructions) -> None:
-        self.text = text
+    def __init__(self, generated: Generated, instructions: Instructions) -> None:
+        self.text, placement, self._outputs, self.writes_state = generated
         self._inputs = [Form(node.shape, node.type) for node in placement.external]
         self._state = [Form(node.shape, node.type) for node in placement.state]
         self._accepted: State | None = None
-        self._outputs = outputs
         self._sizes = [math.prod(each.shape) for each in self._inputs]
         self._memory = _words(placement.words)
         self._address = int(self._memory.ctypes.data)
-        loaded = library(text, instructions)
-        branches = ctypes.c_int32.in_dll(loaded, "branches").value
-        self._taken = (ctypes.c_int32 * branches).in_dll(loaded, "taken")
-        self._run = loaded.run
+        self._one_at_a_time = threading.Lock()  # all calls compute in the same memory
+        self._loaded = library(self.text, instructions)
+        try:
+            branches = ctypes.c_int32.in_dll(self._loaded, "branches").value
+            self._taken = (ctypes.c_int32 * branches).in_dll(self._loaded, "taken")
+            self._run = self._loaded.run
+        except (ValueError, AttributeError) as error:
+            raise CannotBuild("the compiler's library lacks what the program has") from error
         self._run.restype = None
         self._run.argtypes = [ctypes.c_void_p] * 4
+
+    @property
+    def checked(self) -> bool:
+        """Whether it is known to compute what it should: see `check`."""
+        return was_checked(self._loaded)
+
+    def note_checked(self) -> None:
+        note_checked(self._loaded)
 
     def untaken(self) -> list[int]:
         """The branches that no call has been through."""
@@ -107,7 +129,8 @@ class Compiled:
         if self._sizes != [each.size for each in given]:
             raise TypeError("the arrays do not have the shapes that this was compiled for")
         found = [np.empty(math.prod(each.shape), np.float32) for each in self._outputs]
-        self._run(state, self._address, _pointers(given), _pointers(found))
+        with self._one_at_a_time:
+            self._run(state, self._address, _pointers(given), _pointers(found))
         return [_as_array(words, each) for words, each in zip(found, self._outputs, strict=True)]
 
     def _accept(self, state: Any) -> int:
@@ -128,6 +151,18 @@ def compile_function(
     Raises Unsupported if there is no C++ for something in it, and CannotBuild if there is no library.
     """
     instructions = instructions or best()
+    try:
+        generated = _generate(function, examples, state, instructions)
+    except (Unsupported, TypeError):
+        raise
+    except Exception as error:  # a function that nobody thought of when this was written
+        raise CannotBuild(f"the generator does not understand this agent: {one_line(error)}") from error
+    return Compiled(generated, instructions)
+
+
+def _generate(
+    function: Callable[..., Any], examples: tuple[Any, ...], state: StateUse, instructions: Instructions
+) -> Generated:
     traced, shape = jax.make_jaxpr(function, return_shape=True)(*examples)
     graph = Graph()
     count = len(jax.tree.leaves(examples[0])) if state != "none" else 0
@@ -142,7 +177,7 @@ def compile_function(
     graph.top.carried = nodes[:written]
     outputs = [Form(node.shape, node.type) for node in graph.top.outputs[written:]]
     placement = Placement(Fusion(graph, bfloat16=instructions.bfloat16), nodes[:count], nodes[count:])
-    return Compiled(program(placement, instructions.lanes), placement, outputs, instructions)
+    return Generated(program(placement, instructions.lanes), placement, outputs, written > 0)
 
 
 def _words(count: int) -> npt.NDArray[np.float32]:

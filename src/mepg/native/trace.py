@@ -128,6 +128,11 @@ class Tracer:
         dims = list(equation.params["broadcast_dimensions"])
         return self.graph.broadcast(given[0], shape, dims + [len(shape) - 1] * (len(given[0].shape) - len(dims)))
 
+    def _tile(self, equation: Any, given: list[Node], shape: Any, _: str) -> Node:
+        pairs = zip(equation.params["reps"], given[0].shape, strict=True)
+        apart = tuple(size for pair in pairs for size in pair)  # how often, and each time so many
+        return self.graph.reshape(self.graph.broadcast(given[0], apart, range(1, len(apart), 2)), shape)
+
     def _reshape(self, _: Any, given: list[Node], shape: Any, __: str) -> Node:
         return self.graph.reshape(given[0], shape)
 

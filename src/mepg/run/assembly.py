@@ -1,22 +1,31 @@
-"""A loop from a config: the one place where agent, environments and replay memory are put together."""
+"""A loop from a config: the one place where agent, program, environments and replay memory are put together."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 
+from mepg.core.types import Agent, Sizes
 from mepg.envs.env import Env
 from mepg.envs.vector import Envs, make_envs, require_same_spaces
 from mepg.envs.watchdog import Watchdog
+from mepg.errors import UsageError
+from mepg.native.build import CannotBuild, NotWanted
+from mepg.native.check import Disagrees
+from mepg.native.graph import Unsupported
 from mepg.run.config import Config
 from mepg.run.loop import Loop
+from mepg.run.native_program import NativeProgram
+from mepg.run.program import Program
 from mepg.run.replay import Replay
 
 
 def assemble(config: Config, envs: Envs, eval_env: Env | None = None) -> Loop:
-    """In environments that are there. Without `eval_env` nothing is evaluated."""
-    agent, replay = config.build(envs.sizes), Replay(config.spec.replay_size, envs.sizes)
-    return Loop(config, agent, envs, eval_env, replay)
+    """In environments that are there. Without `eval_env` nothing is evaluated. The loop's config says its backend."""
+    program, note = make_program(config, config.build(envs.sizes), envs.sizes)
+    replay = Replay(config.spec.replay_size, envs.sizes)
+    return Loop(replace(config, backend=program.backend), program, envs, eval_env, replay, note)
 
 
 @contextlib.contextmanager
@@ -28,3 +37,21 @@ def open_loop(config: Config, watchdog: Watchdog | None = None) -> Iterator[Loop
     ):
         require_same_spaces(envs.spaces, eval_env.spaces)
         yield assemble(config, envs, eval_env)
+
+
+def make_program(config: Config, agent: Agent, sizes: Sizes) -> tuple[Program, str]:
+    """On the config's backend; and where that is `auto`, and it came to XLA, a line that says why."""
+    if config.backend == "xla":
+        return Program(config, agent, sizes), ""
+    try:
+        if config.threads > 1:
+            raise CannotBuild(f"it computes on one core, and this run on {config.threads}")
+        return NativeProgram(config, agent, sizes), ""
+    except (CannotBuild, Unsupported, Disagrees) as error:
+        reason = f"it has no C++ for {error}" if isinstance(error, Unsupported) else str(error)
+        if config.backend == "native":
+            raise UsageError(
+                f"--backend native cannot be used: {reason}; --backend xla always can, for a run of its own"
+            ) from None
+        note = "" if isinstance(error, NotWanted) else f"computing with XLA, not with native code: {reason}"
+        return Program(config, agent, sizes), note

@@ -28,11 +28,16 @@ Bound = tuple[str, Callable[[Any], bool]]  # what a value must be, in words and 
 ONE_OR_MORE: Bound = ("at least 1", lambda value: value >= 1)
 A_SEED: Bound = (f"in [0, {MAX_SEED}]", lambda value: 0 <= value <= MAX_SEED)
 SECONDS: Bound = ("a number of seconds above 0", lambda value: 0 < value < math.inf)
+A_BACKEND: Bound = ("auto, native or xla", lambda value: value in ("auto", "native", "xla"))
 
 
-def setting(default: Any, words: str, metavar: str = "N", bound: Bound | None = None) -> Any:
-    """A field of a dataclass that people can set."""
-    return field(default=default, metadata={"words": words, "metavar": metavar, "bound": bound})
+def setting(default: Any, words: str, metavar: str = "N", bound: Bound | None = None, usual: Any = None) -> Any:
+    """A field of a dataclass that people can set. `default` is what a file means that does not say.
+
+    :param usual: what a person gets who does not say, if that is something else
+    """
+    usual = default if usual is None else usual
+    return field(default=default, metadata={"words": words, "metavar": metavar, "bound": bound, "usual": usual})
 
 
 class Setting(NamedTuple):
@@ -44,6 +49,7 @@ class Setting(NamedTuple):
     words: str
     metavar: str
     bound: Bound | None
+    usual: Any  # see `setting`
 
     @property
     def flag(self) -> str:
@@ -94,6 +100,10 @@ class Config:
     envs: int = setting(1, "environments stepped together", bound=ONE_OR_MORE)
     normalize_obs: bool = setting(False, "observations with running mean 0 and variance 1, saved with the policy")
     threads: int = setting(1, "cores to compute on", bound=ONE_OR_MORE)  # the order of a sum depends on it
+    # Bits depend on it. A run is never stored with "auto", but with what that came to; those from before had only XLA.
+    backend: str = setting(
+        "xla", "native: C++ made for this agent; xla; auto: native where it works", "NAME", A_BACKEND, usual="auto"
+    )
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -21,6 +21,7 @@ import io
 import os
 import platform
 import subprocess
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +32,7 @@ import numpy.typing as npt
 from mepg.envs.simulators import full_id
 from mepg.envs.spaces import Spaces
 from mepg.errors import UsageError
+from mepg.native.build import CannotBuild, compiler_version
 from mepg.native.processor import best, extensions
 from mepg.run.config import Config
 from mepg.run.evaluate import Episode
@@ -101,6 +103,12 @@ class Folder:
         except UsageError as error:
             raise UsageError(f"{self.config_file}: {error}") from None
 
+    def settled(self, config: Config) -> Config:
+        """The config; if it leaves the backend open, with that of the run that is here."""
+        if config.backend != "auto" or not self.config_file.exists():
+            return config
+        return replace(config, backend=self.config().backend)
+
     def env(self, said: str | None = None) -> str:
         """The id of its environment. If that is module:id, the user must have `said` it too, or imported the module."""
         return trusted(self.config().env, None if said is None else full_id(said), self.config_file)
@@ -120,7 +128,7 @@ class Folder:
             raise not_writable(self.path, error) from None
         if not self.config_file.exists():
             raise UsageError(f"{self.path} holds other files; choose another --out")
-        ours, theirs = _flat(config.to_json()), _flat(self.config().to_json())
+        ours, theirs = _flat(self.settled(config).to_json()), _flat(self.config().to_json())
         different = [name for name in ours | theirs if ours.get(name) != theirs.get(name)]
         if different:
             shown = ", ".join(f"{n}={theirs.get(n)} there, {ours.get(n)} here" for n in different[:3])
@@ -128,7 +136,7 @@ class Folder:
 
     def claim(self, config: Config, spaces: Spaces | None = None) -> contextlib.ExitStack:
         """Make the folder and lock it for as long as what is given back is open."""
-        about = {"format": FORMAT, **Identity(config, spaces).to_json(), "versions": versions()}
+        about = {"format": FORMAT, **Identity(config, spaces).to_json(), "versions": versions(config.backend)}
         with contextlib.ExitStack() as locks:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
@@ -165,7 +173,7 @@ class Folder:
             return None
         try:
             summary = read_sealed(self.result_file)
-            if summary.pop("config") != config.fingerprint:
+            if summary.pop("config") != self.settled(config).fingerprint:
                 raise Damaged("it is another run's")
             sealed = {name: Checksum(*found) for name, found in summary.pop("files").items() if found is not None}
         except (Damaged, KeyError, TypeError, AttributeError) as damage:
@@ -197,7 +205,7 @@ class Folder:
         path, ending = self.evaluations_file, self.ending(config)
         try:
             found = read_npz(path, None if ending is None else ending.sha256(path))
-            if not np.array_equal(found["config"], _to_array(config.fingerprint)):
+            if not np.array_equal(found["config"], _to_array(self.settled(config).fingerprint)):
                 raise Damaged("it is another run's")
             rows = zip(*(found[name].tolist() for name in ("timesteps", "results", "ep_lengths")), strict=True)
             return {step: [Episode(*pair) for pair in zip(*both, strict=True)] for step, *both in rows}
@@ -238,11 +246,14 @@ class MetricsFile:
 
 
 @functools.cache
-def versions() -> dict[str, str]:
+def versions(backend: str = Config.backend) -> dict[str, str]:
     """What bits may depend on."""
     found = {"python": platform.python_version(), "machine": platform.machine(), "processor": _processor()}
     if (commit := _commit()) is not None:
         found["commit"] = commit
+    if backend == "native":
+        with contextlib.suppress(CannotBuild):
+            found["compiler"] = compiler_version()
     for package in (
         "mepg",
         "jax",

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mepg.core.types import Agent, Array
+from mepg.core.types import Array
 from mepg.envs.env import Env
 from mepg.envs.spaces import Row, StepResult
 from mepg.envs.vector import Envs
@@ -61,11 +61,14 @@ class Loop:
     transition stays the same. Without `eval_env` nothing is evaluated.
     """
 
-    def __init__(self, config: Config, agent: Agent, envs: Envs, eval_env: Env | None, replay: Replay) -> None:
+    def __init__(
+        self, config: Config, program: Program, envs: Envs, eval_env: Env | None, replay: Replay, note: str = ""
+    ) -> None:
         self.config, self.envs, self.eval_env, self.replay = config, envs, eval_env, replay
-        self.program = Program(config, agent, envs.sizes)
+        self.program = program
+        self.note = note  # for the person who watches, about how it was put together
         self.metric_names = self.program.metric_names
-        self.leaves = self.program.init()  # the agent's state
+        self.held = self.program.init()  # the agent's state, as the program holds it
         self.step = 0
         self.memory = self.program.nothing_yet()  # the agent's, of the episodes under way
         self.next_episode = 0  # the number of the next episode to begin
@@ -92,7 +95,7 @@ class Loop:
     @property
     def state(self) -> Any:
         """The agent's; the next step writes over it."""
-        return self.program.unflatten(self.leaves)
+        return self.program.unflatten(self.held)
 
     @property
     def updates(self) -> int:
@@ -151,8 +154,8 @@ class Loop:
     def _learn(self) -> None:
         """Algorithm 1's updates, and with them the next actions: one call instead of two."""
         batch = self.replay.sample(self._fractions(self.step // self.envs.count))
-        self.leaves, metrics, (self.actions, self.memory) = self.program.learn(
-            self.leaves, *batch, self.memory, self.obs, self.step
+        self.held, metrics, (self.actions, self.memory) = self.program.learn(
+            self.held, *batch, self.memory, self.obs, self.step
         )
         self._pending.append((self.step, metrics))
 
@@ -161,7 +164,7 @@ class Loop:
         if first <= self.config.spec.warmup:
             chances = [generator(self.config.seed, "warmup", step) for step in range(first, first + count)]
             return np.array([self.envs.spaces.actions.random(rng) for rng in chances], np.float32)
-        actions, self.memory = self.program.explore(self.leaves, self.memory, self.obs, first)
+        actions, self.memory = self.program.explore(self.held, self.memory, self.obs, first)
         return actions
 
     def _finite_actions(self) -> Rows:
@@ -210,7 +213,7 @@ class Loop:
 
     def exploit(self, obs: Row) -> Row:
         """The action without exploration."""
-        action: Row = self.program.exploit(self.leaves, obs[None])[0]
+        action: Row = self.program.exploit(self.held, obs[None])[0]
         return action
 
     def report(self) -> dict[str, float]:
@@ -246,7 +249,7 @@ class Loop:
             self._sums += values * weights, weights
         self._pending.clear()
         # A state can go wrong and leave the metrics as they are: Adam's moments, which then stand still, or a variance.
-        if bad := self.program.not_finite(self.leaves):
+        if bad := self.program.not_finite(self.held):
             since = f"between steps {self._finite_at} and {self.step}"
             raise RunFailure(f"{bad} became infinite or NaN {since}: are observations or rewards too large?")
         self._finite_at = self.step
@@ -275,7 +278,7 @@ class Loop:
         and new episodes have been begun.
         """
         self.step, self._finite_at, self.next_episode = snapshot.step, snapshot.step, max(snapshot.episodes) + 1
-        self.leaves = self.program.flatten(snapshot.state)
+        self.held = self.program.flatten(snapshot.state)
         self.recent = deque(snapshot.recent, maxlen=RECENT_EPISODES)
         self.evaluations, self._sums = dict(snapshot.evaluations), snapshot.sums.copy()
         self._pending.clear()
@@ -290,7 +293,7 @@ class Loop:
     def restart(self, state: Any, step: int, next_episode: int) -> None:
         """Go on with an agent's state, but with new episodes."""
         self.step, self._finite_at, self.next_episode = step, step, next_episode
-        self.leaves = self.program.flatten(state)
+        self.held = self.program.flatten(state)
         self._begin_anew()
 
     def _rebuild(self, snapshot: Snapshot) -> bool:

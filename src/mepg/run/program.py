@@ -1,7 +1,7 @@
 """An agent's functions, compiled for one run: learning and acting in one dispatch, keys derived inside.
 
-Between calls a state is the flat list of its arrays. It has fifty, and putting its named tuples together
-again each time would take 3% of an update.
+Between calls a state is held as the program likes it. Here it is the flat list of its arrays: it has fifty, and putting
+its named tuples together again each time would take 3% of an update.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from mepg.run.keys import jax_key
 from mepg.run.replay import Numbers, Rows, row_width, unpack
 
 Leaves = list[Array]  # a state's arrays
+Held = Any  # a state as a program holds it: here Leaves. `arrays`, `unflatten` and `flatten` lead out and in.
 
 
 class NextActions(NamedTuple):
@@ -29,7 +30,9 @@ class NextActions(NamedTuple):
 
 
 class Program:
-    """What a loop calls. Nothing of a run's course is kept here."""
+    """What a loop calls, compiled by XLA. Nothing of a run's course is kept here."""
+
+    backend = "xla"
 
     @ours
     def __init__(self, config: Config, agent: Agent, sizes: Sizes) -> None:
@@ -46,11 +49,11 @@ class Program:
         )
         self._begin = jax.jit(self._begin_at)
         self._explore = jax.jit(self._choose)
-        self._exploit = jax.jit(lambda leaves, obs: agent.exploit(self.unflatten(leaves), obs))
+        self._exploit = jax.jit(self._act)
         self._learn = jax.jit(self._update_and_choose, donate_argnums=0)
 
     @ours
-    def init(self) -> Leaves:
+    def init(self) -> Held:
         leaves: Leaves = self._init(self._keys["init"])
         return leaves
 
@@ -69,46 +72,60 @@ class Program:
         new = self.agent.begin(jax.random.fold_in(key, episode))
         return jax.tree.map(lambda all_of_them, leaf: all_of_them.at[index].set(leaf), memory, new)
 
-    def unflatten(self, leaves: Leaves) -> Any:
+    def arrays(self, held: Held) -> Leaves:
+        """The arrays of a state."""
+        leaves: Leaves = held
+        return leaves
+
+    def unflatten(self, held: Held) -> Any:
         """The state as the agent knows it."""
+        return self._named(self.arrays(held))
+
+    def _named(self, leaves: Leaves) -> Any:
         return jax.tree.unflatten(self._tree, leaves)
 
     @ours
-    def flatten(self, state: Any) -> Leaves:
+    def flatten(self, state: Any) -> Held:
         """A copy of a state, as the others take it."""
         return [jnp.array(leaf) for leaf in jax.tree.leaves(state)]
 
-    def not_finite(self, leaves: Leaves) -> str | None:
+    def not_finite(self, held: Held) -> str | None:
         """The name of the first of a state's arrays that holds an infinite number or NaN."""
+        leaves = self.arrays(held)
         index = next((i for i, leaf in enumerate(leaves) if not np.isfinite(np.asarray(leaf)).all()), None)
         if index is None:
             return None
-        path, _ = jax.tree_util.tree_leaves_with_path(self.unflatten(leaves))[index]
+        path, _ = jax.tree_util.tree_leaves_with_path(self.template)[index]
         return jax.tree_util.keystr(path, simple=True, separator=".")
 
     @ours
-    def explore(self, leaves: Leaves, memory: Any, obs: Rows, step: int) -> NextActions:
+    def explore(self, held: Held, memory: Any, obs: Rows, step: int) -> NextActions:
         """The actions to take in this step."""
-        actions, memory = self._explore(leaves, memory, obs, step, self._keys["act"])
+        actions, memory = self._explore(held, memory, obs, step, self._keys["act"])
         return NextActions(np.asarray(actions), memory)
 
     @ours
-    def exploit(self, leaves: Leaves, obs: Rows) -> Rows:
+    def exploit(self, held: Held, obs: Rows) -> Rows:
         """The actions without exploration, [B, A]."""
-        return np.asarray(self._exploit(leaves, obs))
+        return np.asarray(self._exploit(held, obs))
 
     @ours
     def learn(
-        self, leaves: Leaves, rows: Rows, numbers: Numbers, memory: Any, obs: Rows, step: int
-    ) -> tuple[Leaves, Array, NextActions]:
+        self, held: Held, rows: Rows, numbers: Numbers, memory: Any, obs: Rows, step: int
+    ) -> tuple[Held, Array, NextActions]:
         """All updates of this step, and the actions to take in the next.
 
-        Also gives the updates' metrics: [updates, 2, metrics], values and weights. `leaves` is given
+        Also gives the updates' metrics: [updates, 2, metrics], values and weights. The state is given
         away: its memory is written over.
         """
         keys = self._keys["update"], self._keys["act"]
-        leaves, metrics, actions, memory = self._learn(leaves, rows, numbers, memory, obs, step, *keys)
-        return leaves, metrics, NextActions(np.asarray(actions), memory)
+        held, metrics, actions, memory = self._learn(held, rows, numbers, memory, obs, step, *keys)
+        return held, metrics, NextActions(np.asarray(actions), memory)
+
+    # What is compiled, by XLA or otherwise.
+
+    def _act(self, leaves: Leaves, obs: Array) -> Array:
+        return self.agent.exploit(self._named(leaves), obs)
 
     def _update_and_choose(
         self,
@@ -121,12 +138,12 @@ class Program:
         k_update: Key,
         k_act: Key,
     ) -> tuple[Leaves, Array, Array, Any]:
-        state, metrics = self._update(self.unflatten(leaves), rows, numbers, jax.random.fold_in(k_update, step))
+        state, metrics = self._update(self._named(leaves), rows, numbers, jax.random.fold_in(k_update, step))
         leaves = jax.tree.leaves(state)
         return leaves, metrics, *self._choose(leaves, memory, obs, step + 1, k_act)
 
     def _choose(self, leaves: Leaves, memory: Any, obs: Array, step: Array, key: Key) -> tuple[Array, Any]:
-        key, state = jax.random.fold_in(key, step), self.unflatten(leaves)
+        key, state = jax.random.fold_in(key, step), self._named(leaves)
 
         def at_one(memory: Any, obs: Array, key: Key) -> tuple[Array, Any]:
             action, memory = self.agent.explore(state, memory, obs[None], key)

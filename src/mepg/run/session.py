@@ -35,8 +35,8 @@ class Session:
     def __init__(self, config: Config, path: Path, sitting: Sitting | None = None) -> None:
         self._sitting = sitting or Sitting()
         check(self._sitting.log)
-        self.config = config
         self.folder = Folder(path)
+        self.config = self.folder.settled(config)
         if self.folder.finished(config) is not None:
             raise UsageError(f"{path} holds this run, finished: there is nothing left to do")
         self.result: dict[str, Any] | None = None  # until the run is finished
@@ -58,6 +58,9 @@ class Session:
                 self.loop = self._open.enter_context(open_loop(self.config, watchdog))
         except MemoryError as error:
             raise UsageError(f"this run does not fit into memory: {error}") from None
+        self.config = self.loop.config
+        if self.loop.note:
+            self.notes.append(self.loop.note)
         self.checkpoints = Checkpoints(self.folder.path, self.config.fingerprint)
         if self.folder.policy_file.exists() and not self.checkpoints.replay_folder.exists():
             raise UsageError(f"{self.folder.path} holds a finished run, but its {self.folder.result_file.name} is gone")
@@ -209,7 +212,7 @@ class Session:
             )
 
     def _note_changed_versions(self) -> None:
-        was, now = self.folder.versions(), versions()
+        was, now = self.folder.versions(), versions(self.config.backend)
         known = [name for name in now if name in was and name != "commit"]  # a version says more to its user
         changed = [f"{name} {was[name]} -> {now[name]}" for name in known if was[name] != now[name]]
         if changed:

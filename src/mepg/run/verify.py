@@ -90,7 +90,7 @@ def verify(folder: Folder, steps: int, env_id: str | None = None) -> Verdict:
 
 def changed(folder: Folder) -> list[str]:
     """What has changed since the run was made, of all that bits depend on; what it does not say is unknown."""
-    was, now = folder.versions(), versions()
+    was, now = folder.versions(), versions(folder.config().backend)
     return [f"{name}: {was.get(name, 'unknown')} then, {now[name]} now" for name in now if was.get(name) != now[name]]
 
 

@@ -228,13 +228,17 @@ class Study:
             raise UsageError(f"{journal} is not a journal of Optuna, or it is damaged: {error!r}") from None
 
     def _read(self, journal: Path) -> Any:
-        optuna, ours = self._optuna, self.question.to_json()
+        optuna, run = self._optuna, self.question.run
         backend = optuna.storages.journal.JournalFileBackend(str(journal), lock_obj=_NoLock())
         storage = optuna.storages.JournalStorage(backend)
         studies = {study.study_name: study for study in optuna.get_all_study_summaries(storage)}
         if studies and NAME not in studies:
             raise UsageError(f"{journal} holds another study, {next(iter(studies))!r}; choose another --out")
         asked: Any = studies[NAME].user_attrs.get("question") if studies else None
+        if asked and run.backend == "auto":  # as a run, it goes on with what it was begun with
+            backend_there = asked.get("backend", Config.backend)
+            self.question = replace(self.question, run=replace(run, backend=backend_there))
+        ours = self.question.to_json()
         for name in {**ours, **asked} if asked else ():
             usual = getattr(Config, name, None)  # of a setting that came after the study
             there, here = asked.get(name, usual), ours.get(name, usual)
