@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from mepg.algos import find
+from mepg.algos import Algorithm, find
 from mepg.core.types import Sizes
 from mepg.native.check import compare
 from mepg.native.library import compile_function
@@ -30,8 +30,9 @@ def smaller(spec, **settings):
 class Case:
     """A learner's own function, with arguments for as many calls as one likes."""
 
-    def __init__(self, name, sizes=SIZES, envs=1, seed=0, **settings):
-        algorithm = find(name)
+    def __init__(self, what, sizes=SIZES, envs=1, seed=0, **settings):
+        """`what`: an algorithm's name, or a spec."""
+        algorithm = find(what) if isinstance(what, str) else Algorithm(what, "")
         spec = smaller(algorithm.spec, **{"hidden": (20, 12), "batch_size": 10, **settings})
         self.agent = algorithm.build(spec, sizes)
         self.program = Program(SimpleNamespace(spec=spec, envs=envs, seed=seed), self.agent, sizes)
@@ -53,17 +54,20 @@ class Case:
         keys = self.program._keys["update"], self.program._keys["act"]
         return rows, numbers, self.memory, seen, np.int32(step), *keys
 
-    def compile(self, instructions=None):
+    def compile(self, instructions=None, threads=1):
         chosen = KNOWN[instructions] if instructions else None
-        return compile_function(self.learn, self.leaves, *self.arguments(0), state="written", instructions=chosen)
+        return compile_function(
+            self.learn, self.leaves, *self.arguments(0), state="written", instructions=chosen, threads=threads
+        )
 
-    def check(self, instructions=None, calls=4, tolerance=1e-5):
-        compare(self.compile(instructions), self.learn, self.leaves, self.arguments, tolerance=tolerance, calls=calls)
+    def check(self, instructions=None, calls=4, tolerance=1e-5, threads=1):
+        compiled = self.compile(instructions, threads)
+        compare(compiled, self.learn, self.leaves, self.arguments, tolerance=tolerance, calls=calls)
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="package", autouse=True)
 def _own_cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("CXX")
+        patch.delenv("CXX", raising=False)
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield

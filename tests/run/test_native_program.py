@@ -17,6 +17,7 @@ from mepg.native.check import Disagrees
 from mepg.run import native_program
 from mepg.run.assembly import assemble, make_program
 from mepg.run.config import Config
+from mepg.run.files import read_arrays
 from mepg.run.folder import Folder
 from mepg.run.session import Session
 from tests.conftest import leaves_equal
@@ -136,14 +137,14 @@ def test_a_primitive_without_c_plus_plus_is_named(native):
         make_program(NATIVE, own, envs.sizes)
 
 
-def test_more_than_one_core_is_xlas(native):
-    envs = make_envs(ENV)
-    agent = CONFIG.build(envs.sizes)
-    program, note = make_program(replace(CONFIG, threads=2), agent, envs.sizes)
-    assert program.backend == "xla"
-    assert "one core" in note
-    with pytest.raises(UsageError, match="one core"):
-        make_program(replace(NATIVE, threads=2), agent, envs.sizes)
+def test_on_several_cores_it_learns_the_same_bits(native, tmp_path):
+    """Wide enough for threads to share the work."""
+    settings = [*SETTINGS, "hidden=256,64", "batch_size=64"]
+    config = Config.make("me-sac", settings, env=ENV, steps=STEPS, eval_every=STEPS, eval_episodes=1, backend="native")
+    for threads in (1, 2, 3):
+        go(replace(config, threads=threads), tmp_path / str(threads))
+    one, *others = (read_arrays(tmp_path / name / "checkpoints" / f"{STEPS:09d}.safetensors") for name in "123")
+    assert all(leaves_equal(one, other) for other in others)
 
 
 def test_a_library_is_checked_once(native, tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ from mepg.native.processor import Instructions
 _HEADER = Path(__file__).with_name("kernels.h")
 _SECONDS = 60
 # g++ 12.2 -O2 gave wrong code for one kernel of a study. A sum may not depend on what a compiler fuses.
-_FLAGS = ("-std=c++20", "-fno-math-errno", "-ffp-contract=off", "-w", "-shared", "-fPIC")
+_FLAGS = ("-std=c++20", "-fno-math-errno", "-ffp-contract=off", "-w", "-shared", "-fPIC", "-pthread")
 _COMPILERS = ("g++", "clang++")
 
 
@@ -36,11 +36,11 @@ class _Untrusted(Exception):
     """What lies in the cache is not to be loaded."""
 
 
-def library(text: str, instructions: Instructions, *, extra: tuple[str, ...] = ()) -> ctypes.CDLL:
+def library(text: str, instructions: Instructions) -> ctypes.CDLL:
     """The program as a library, from the cache if it is there."""
     compiler = find_compiler()
     level = "-O2" if "clang" in Path(compiler).name else "-O1"
-    command = [compiler, level, *_FLAGS, *instructions.flags, *extra]
+    command = [compiler, level, *_FLAGS, *instructions.flags]
     parts = [text, _HEADER.read_text(), *command, _version(compiler)]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     folder = cache_folder()

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from mepg.native.express import Addresses, Expressions
 from mepg.native.graph import At, Block, Node, everywhere, place, variables_of
-from mepg.native.items import Loops, Operand, Pack, Root, Single
+from mepg.native.items import Item, Loops, Operand, Pack, Root, Single
 from mepg.native.place import Placement, reduced_variables
+from mepg.native.share import Range, Shares, is_shared, shares
 
 
 @dataclass(frozen=True)
@@ -35,26 +36,30 @@ def tile_for(item: Loops, lanes: int) -> Tile:
     return Tile(rows, vectors, lanes)
 
 
-def program(placement: Placement, lanes: int) -> str:
+def program(placement: Placement, lanes: int, threads: int = 1) -> str:
     """The whole C++ text."""
-    return _Emitter(placement, lanes).text()
+    return _Emitter(placement, lanes, threads).text()
 
 
 class _Emitter:
-    def __init__(self, placement: Placement, lanes: int) -> None:
-        self._placement, self._lanes = placement, lanes
+    def __init__(self, placement: Placement, lanes: int, threads: int) -> None:
+        self._placement, self._lanes, self._threads = placement, lanes, threads
         self._addresses = Addresses(placement)
         self._functions: list[str] = []
         self._steps: list[str] = []
         self._branches = 0
+        self._unseen: set[str] = set()  # by whom something was written since all threads last met: "first", "all"
 
     def text(self) -> str:
         self._block(self._placement.fusion.graph.top, [])
-        steps = "\n".join(f"  {line}" for line in (*self._inputs(), *self._steps, *self._outputs()))
-        head = "void run(float* S, float* T, const float* const* in, float* const* out)"
+        work = self._steps
+        if self._threads > 1:
+            work = ["const bool done = together([&](const int t, Team& team) {", *work, "});", "if (!done) return 1;"]
+        steps = "\n".join(f"  {line}" for line in (*self._inputs(), *work, *self._outputs(), "return 0;"))
+        head = "int run(float* S, float* T, const float* const* in, float* const* out)"
         return "\n\n".join(
             [
-                '#include "kernels.h"',
+                f'#define THREADS {self._threads}\n#include "kernels.h"',
                 f'extern "C" int32_t branches = {self._branches}, taken[{max(1, self._branches)}] = {{}};',
                 "namespace {",
                 *self._functions,
@@ -68,40 +73,57 @@ class _Emitter:
     def _block(self, block: Block, loops: list[str]) -> None:
         for item in (*self._placement.fusion.items[block], *self._placement.ends.get(block, [])):
             if isinstance(item, Loops):
-                self._function(self._loops(item), _describe(item), loops)
+                self._function(item, self._loops(item), _describe(item), loops)
             elif isinstance(item, Pack):
-                self._function(self._pack(item), item.operand.form, loops)
+                self._function(item, self._pack(item), item.operand.form, loops)
             elif isinstance(item, Single) and item.node.op == "branch":
                 self._branch(item, loops)
             elif isinstance(item, Single) and item.node.op == "loop":
                 body = item.node.blocks[0]
+                self._meet()
                 self._steps.append(
                     f"for (int {body.loop} = 0; {body.loop} < {item.node.settings['length']}; {body.loop}++) {{"
                 )
                 self._block(body, [*loops, body.loop])
+                self._meet()
                 self._steps.append("}")
             elif isinstance(item, Single):
-                self._function(self._call(item.node), item.node.op, loops)
+                self._function(item, self._call(item), item.node.op, loops)
 
-    def _function(self, body: list[str], comment: str, loops: list[str]) -> None:
+    def _function(self, item: Item, body: list[str], comment: str, loops: list[str]) -> None:
         name = f"f{len(self._functions)}"
-        parameters = ", ".join(["float* S", "float* T", *(f"const int {v}" for v in loops)])
+        parameters = ", ".join(["float* S", "float* T", "const int t", *(f"const int {v}" for v in loops)])
         lines = "\n".join(f"  {line}" for line in body)
         self._functions.append(f"// {comment}\nAPART void {name}({parameters}) {{\n{lines}\n}}")
-        self._steps.append(f"{name}({', '.join(['S', 'T', *loops])});")
+        if self._threads == 1:
+            self._steps.append(f"{name}({', '.join(['S', 'T', '0', *loops])});")
+            return
+        shared = is_shared(item)
+        if shared or "all" in self._unseen:
+            self._meet()
+        self._steps.append(f"{'' if shared else 'if (t == 0) '}{name}({', '.join(['S', 'T', 't', *loops])});")
+        self._unseen.add("all" if shared else "first")
+
+    def _meet(self) -> None:
+        """Before this, what other threads have written cannot be read."""
+        if self._unseen:
+            self._steps.append("team.meet();")
+            self._unseen.clear()
 
     def _branch(self, item: Single, loops: list[str]) -> None:
         which = item.node.arguments[0]
         node, index = self._placement.fusion.resolve(which, everywhere(which.shape))
         *_, last = blocks = item.node.blocks
+        self._meet()
         self._steps.append(
             f"switch (within(one_i({self._addresses.address(node, place(node, index))}), {len(blocks)})) {{"
         )
         for k, block in enumerate(blocks):
             self._steps.append("default: {" if block is last else f"case {k}: {{")
-            self._steps.append(f"taken[{self._branches}] = 1;")
+            self._steps.append(f"{'if (t == 0) ' if self._threads > 1 else ''}taken[{self._branches}] = 1;")
             self._branches += 1
             self._block(block, loops)
+            self._meet()
             self._steps.append("break; }")
         self._steps.append("}")
 
@@ -125,7 +147,8 @@ class _Emitter:
 
     # Calls
 
-    def _call(self, node: Node) -> list[str]:
+    def _call(self, item: Single) -> list[str]:
+        node = item.node
         if node.op == "relayout":
             return self._relayout(node)
         sources = [self._source(argument) for argument in node.arguments]
@@ -138,9 +161,13 @@ class _Emitter:
         )
         to = f"(word*)({self._addresses.start(self._placement.buffers[node])}) + i * {each}"
         count = math.prod(node.shape) // each
-        return [
-            f"for (int i = 0; i < {count}; i++) {node.op}({', '.join([key, *(number or ['nullptr'])])}, {each}, {to});"
-        ]
+        part = self._part(item)
+        given = ", ".join([key, *(number or ["nullptr"]), str(each), to, *part])
+        return [f"for (int i = 0; i < {count}; i++) {node.op}({given});"]
+
+    def _part(self, item: Item) -> list[str]:
+        """Which thread of how many, for a call that they share."""
+        return ["t", str(self._threads)] if self._threads > 1 and is_shared(item) else []
 
     def _source(self, argument: Node) -> str:
         """Where a call's argument begins."""
@@ -189,8 +216,9 @@ class _Emitter:
             f"for (int {v} = 0; {v} < {n}; {v}++)"
             for v, n in zip(operand.running, node.settings["lengths"], strict=True)
         ]
-        sizes = f"{operand.row.offset}, {operand.rows}, {operand.columns}"
-        return [*loops, f"  pack_{operand.form}<{', '.join(map(str, settings))}>({corner}, {sizes}, {to});"]
+        sizes = map(str, (operand.row.offset, operand.rows, operand.columns))
+        given = ", ".join([corner, *sizes, to, *self._part(item)])
+        return [*loops, f"  pack_{operand.form}<{', '.join(map(str, settings))}>({given});"]
 
     def _packed(self, operand: Operand, node: Node) -> str:
         lengths, words = node.settings["lengths"], node.settings["words"]
@@ -240,7 +268,8 @@ class _Emitter:
     def _loops(self, item: Loops) -> list[str]:
         tile = tile_for(item, self._lanes)
         names, space = variables_of(item.space), item.space
-        columns, rows = (space[-1] if space else 1), (space[-2] if len(space) > 1 else 1)
+        columns = space[-1] if space else 1
+        mine = shares(item, self._threads, (tile.rows, tile.columns))
         expressions, parts = Expressions(self._addresses, item), _Parts()
         if columns % tile.columns and any(root.target.op == "reduce" for root in item.roots):
             parts.each.append(f"const vi inside = upto({columns} - c);")
@@ -250,7 +279,7 @@ class _Emitter:
         for k, root in enumerate(roots):
             value = expressions.value(root.value, everywhere(root.value.shape))
             if root.target.op == "reduce":
-                self._reduce(root, k, value, parts, item, tile)
+                self._reduce(root, k, value, parts, item, tile, mine)
             elif root.target in self._placement.read or root.target.op in ("place", "input"):
                 parts.store.append(self._store(root, value, item))
         whole = tile.columns - columns % tile.columns < tile.lanes or columns % tile.columns == 0
@@ -274,12 +303,12 @@ class _Emitter:
             "  }",
             *(f"  {line}" for line in parts.after_tile),
             "};",
-            f"for (int c0 = 0; c0 < {columns}; c0 += {tile.columns}) {{",
-            *_over_rows(rows, tile.rows),
+            f"for (int c0 = {mine.columns.first}; c0 < {mine.columns.last}; c0 += {tile.columns}) {{",
+            *_over_rows(mine.rows, space[-2] if len(space) > 1 else 1, tile.rows),
             "}",
         ]
         leading = [f"for (int {v} = 0; {v} < {n}; {v}++) {{" for v, n in zip(names[:-2], space, strict=False)]
-        return [*leading, *parts.begin, *body, *parts.finish, *("}" for _ in leading)]
+        return [*mine.statements, *leading, *parts.begin, *body, *parts.finish, *("}" for _ in leading)]
 
     def _store(self, root: Root, value: str, item: Loops) -> str:
         index = everywhere(root.value.shape)
@@ -297,7 +326,7 @@ class _Emitter:
             f"for (int lane = 0; lane < L && c + lane < {item.space[-1]}; lane++) store_lane({address}, {value}, lane);"
         )
 
-    def _reduce(self, root: Root, k: int, value: str, parts: _Parts, item: Loops, tile: Tile) -> None:
+    def _reduce(self, root: Root, k: int, value: str, parts: _Parts, item: Loops, tile: Tile, mine: Shares) -> None:
         kind, over, space = root.target.settings["kind"], reduced_variables(root), item.space
         start = {"sum": "vf{}", "max": "all(-INFINITY)", "min": "all(INFINITY)"}[kind]
         scratch = self._addresses.start(self._placement.scratch[root])
@@ -307,7 +336,7 @@ class _Emitter:
         partial = space[-1] % tile.columns
         within = f"select(inside, {start}, {value})" if partial and "c" in over else value
         if over == {"r"}:
-            across = f"for (int c = 0; c < {space[-1]}; c += L)"
+            across = f"for (int c = {mine.columns.first}; c < {mine.columns.last}; c += L)"
             parts.begin.append(f"{across} store({scratch} + c, {start});")
             parts.before_tile.append(f"vf sum{k}[{tile.vectors}];")
             parts.before_tile.append(f"UNROLL for (int v = 0; v < {tile.vectors}; v++) sum{k}[v] = {start};")
@@ -317,7 +346,7 @@ class _Emitter:
             parts.finish.append(f"{across} store({to}, load_f({scratch} + c));")
             return
         by_row = over == {"c"} and len(space) > 1
-        down = f"for (int r = 0; r < {space[-2]}; r++) " if by_row else ""
+        down = f"for (int r = {mine.rows.first}; r < {mine.rows.last}; r++) " if by_row else ""
         cell = f"{scratch} + r * 16" if by_row else scratch
         parts.begin.append(f"{down}store({cell}, {start});")
         parts.before_row.append(f"vf sum{k} = {start};")
@@ -340,13 +369,14 @@ class _Parts:
         self.finish: list[str] = []
 
 
-def _over_rows(rows: int, at_once: int) -> list[str]:
-    whole = rows - rows % at_once
-    lines = []
-    if whole:
-        lines.append(f"  for (int i = 0; i < {whole}; i += {at_once}) rows_from.template operator()<{at_once}>(i, c0);")
+def _over_rows(mine: Range, rows: int, at_once: int) -> list[str]:
+    lines = [f"  int i = {mine.first};"]
+    if rows >= at_once:
+        lines.append(
+            f"  for (; i + {at_once} <= {mine.last}; i += {at_once}) rows_from.template operator()<{at_once}>(i, c0);"
+        )
     if rows % at_once:
-        lines.append(f"  rows_from.template operator()<{rows % at_once}>({whole}, c0);")
+        lines.append(f"  if (i < {mine.last}) rows_from.template operator()<{rows % at_once}>(i, c0);")
     return lines
 
 

@@ -7,6 +7,12 @@
 #include <cstdint>
 #include <cstring>
 #include <utility>
+#if THREADS > 1
+#include <atomic>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#endif
 #if defined(__x86_64__)
 #include <immintrin.h>
 #elif defined(__aarch64__)
@@ -247,16 +253,17 @@ APART void split_key(const word* key, const word*, int words, word* to) {
     for (int lane = 0; lane < L && i + lane < words / 2; lane++) to[2 * (i + lane)] = x[lane], to[2 * (i + lane) + 1] = y[lane];
   }
 }
-APART void bits(const word* key, const word*, int n, word* to) {
-  for (int i = 0; i < n; i += L) {
+// Of several threads, t computes vectors t, t + threads, t + 2 threads, ...
+APART void bits(const word* key, const word*, int n, word* to, int t = 0, int threads = 1) {
+  for (int i = t * L; i < n; i += threads * L) {
     vu x = all(0u), y = (vu)(lanes() + i);
     threefry(key, x, y);
     store_some(to + i, x ^ y, n - i);
   }
 }
-APART void bits_in_halves(const word* key, const word*, int n, word* to) {  // JAX's older scheme
+APART void bits_in_halves(const word* key, const word*, int n, word* to, int t = 0, int threads = 1) {  // JAX's older scheme
   const int half = (n + 1) / 2;
-  for (int i = 0; i < half; i += L) {
+  for (int i = t * L; i < half; i += threads * L) {
     vi x = lanes() + i, y = x + half;
     y = y < n ? y : y ^ y;
     vu a = (vu)x, b = (vu)y;
@@ -314,8 +321,8 @@ template <int H> INLINE void turn(vf (&rows)[L]) {  // transpose L by L: exchang
 }
 
 // Rows from..from+n become columns, in panels of TO: [n / TO][C][TO].
-template <int W, int R, int TO> APART void pack_panels_transposed(const float* m, int from, int n, int C, float* to) {
-  for (int b = 0; b < (n + TO - 1) / TO * TO; b += L)
+template <int W, int R, int TO> APART void pack_panels_transposed(const float* m, int from, int n, int C, float* to, int t = 0, int threads = 1) {
+  for (int b = t * L; b < (n + TO - 1) / TO * TO; b += threads * L)
     for (int c = 0; c < C; c += L) {
       vf rows[L];
       for (int i = 0; i < L; i++) rows[i] = b + i < n ? load_f(m + panel<W, R>(from + b + i, c)) : vf{};
@@ -331,8 +338,8 @@ template <int W, int R> INLINE vf row_of_pairs(const float* m, int r, int c, int
   return (vf)(vi)_mm512_cvtne2ps_pbh((__m512)y, (__m512)x);
 }
 // Rows as they are, 32 columns in 16 words: [C / 32][n][16].
-template <int W, int R> APART void pack_pairs_in_rows(const float* m, int from, int n, int C, float* to) {
-  for (int c = 0; c < C; c += 32)
+template <int W, int R> APART void pack_pairs_in_rows(const float* m, int from, int n, int C, float* to, int t = 0, int threads = 1) {
+  for (int c = t * 32; c < C; c += threads * 32)
     for (int r = 0; r < n; r++) store(to + (size_t)(c / 32) * n * 16 + r * 16, row_of_pairs<W, R>(m, from + r, c, C));
 }
 // Two rows in each row of words, in panels of TO: [C / TO][n / 2][TO].
@@ -340,18 +347,18 @@ INLINE vf pair_rows(vf a, vf b) {
   constexpr uint16_t mix[32] = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   return (vf)_mm512_permutexvar_epi16(_mm512_loadu_si512(mix), (__m512i)_mm512_cvtne2ps_pbh((__m512)b, (__m512)a));
 }
-template <int W, int R, int TO> APART void pack_pairs(const float* m, int from, int n, int C, float* to) {
+template <int W, int R, int TO> APART void pack_pairs(const float* m, int from, int n, int C, float* to, int t = 0, int threads = 1) {
   const int half = (n + 1) / 2;
-  for (int c = 0; c < C; c += L)
+  for (int c = t * L; c < C; c += threads * L)
     for (int r = 0; r < n; r += 2) {
       const float* p = m + panel<W, R>(from + r, c);
       store(to + (size_t)(c / TO) * half * TO + (r / 2) * TO + c % TO, pair_rows(load_f(p), r + 1 < n ? load_f(p + W) : vf{}));
     }
 }
 // Rows become columns, two columns in a word: [n / TO][C / 2][TO].
-template <int W, int R, int TO> APART void pack_pairs_transposed(const float* m, int from, int n, int C, float* to) {
+template <int W, int R, int TO> APART void pack_pairs_transposed(const float* m, int from, int n, int C, float* to, int t = 0, int threads = 1) {
   const int half = (C + 1) / 2;
-  for (int b = 0; b < (n + TO - 1) / TO * TO; b += L)
+  for (int b = t * L; b < (n + TO - 1) / TO * TO; b += threads * L)
     for (int c = 0; c < C; c += 32) {
       vf rows[L];
       for (int i = 0; i < L; i++) rows[i] = b + i < n ? row_of_pairs<W, R>(m, from + b + i, c, C) : vf{};
@@ -384,5 +391,66 @@ struct Flush {
   ~Flush() { _mm_setcsr(before); }
 #endif
 };
+
+// ---- Threads
+
+INLINE int least(int a, int b) { return a < b ? a : b; }
+#if THREADS > 1
+INLINE int share(int tiles, int t) { return tiles * t / THREADS; }  // where thread t's tiles begin
+
+struct Team {
+  std::atomic<int> here{0}, meetings{0};
+  void meet() {  // nobody goes on before all are here, and then everybody sees what the others have written
+    const int before = meetings.load(std::memory_order_relaxed);
+    if (here.fetch_add(1, std::memory_order_acq_rel) == THREADS - 1) {
+      here.store(0, std::memory_order_relaxed);
+      meetings.store(before + 1, std::memory_order_release);
+    } else {
+      for (int i = 0; meetings.load(std::memory_order_acquire) == before; i++)
+        if (i >= 4000) sched_yield();  // the other's core may be taken by another process
+#if defined(__x86_64__)
+        else _mm_pause();
+#endif
+    }
+  }
+};
+
+// work(t, team) in THREADS threads; false if they cannot be had. They begin with the call and end with it: no pool is
+// left behind for a fork, a signal or the interpreter's end to find.
+template <class Work> bool together(Work work) {
+  struct Member {
+    Work* work;
+    Team* team;
+    std::atomic<int>* go;
+    int t;
+    pthread_t thread;
+    static void* begin(void* given) {
+      Member* me = (Member*)given;
+      while (!me->go->load(std::memory_order_acquire)) sched_yield();
+      Flush flush;
+      if (me->go->load(std::memory_order_acquire) > 0) (*me->work)(me->t, *me->team);
+      return nullptr;
+    }
+  };
+  Team team;
+  std::atomic<int> go{0};
+  Member members[THREADS - 1];
+  sigset_t every, before;
+  sigfillset(&every);
+  pthread_sigmask(SIG_SETMASK, &every, &before);  // signals are for the thread that calls
+  int started = 0;
+  while (started < THREADS - 1) {
+    members[started] = {&work, &team, &go, started + 1, {}};
+    if (pthread_create(&members[started].thread, nullptr, Member::begin, &members[started])) break;
+    started++;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const bool complete = started == THREADS - 1;
+  go.store(complete ? 1 : -1, std::memory_order_release);
+  if (complete) work(0, team);
+  for (int i = 0; i < started; i++) pthread_join(members[i].thread, nullptr);
+  return complete;
+}
+#endif
 
 }  // namespace

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from mepg.errors import one_line
+from mepg.errors import RunFailure, one_line
 from mepg.native.build import CannotBuild, library, note_checked, was_checked
 from mepg.native.emit import program
 from mepg.native.fuse import Fusion
@@ -104,7 +104,7 @@ class Compiled:
             self._run = self._loaded.run
         except (ValueError, AttributeError) as error:
             raise CannotBuild("the compiler's library lacks what the program has") from error
-        self._run.restype = None
+        self._run.restype = ctypes.c_int
         self._run.argtypes = [ctypes.c_void_p] * 4
 
     @property
@@ -130,7 +130,9 @@ class Compiled:
             raise TypeError("the arrays do not have the shapes that this was compiled for")
         found = [np.empty(math.prod(each.shape), np.float32) for each in self._outputs]
         with self._one_at_a_time:
-            self._run(state, self._address, _pointers(given), _pointers(found))
+            failed = self._run(state, self._address, _pointers(given), _pointers(found))
+        if failed:
+            raise RunFailure("the system gives this process no more threads: use --threads 1")
         return [_as_array(words, each) for words, each in zip(found, self._outputs, strict=True)]
 
     def _accept(self, state: Any) -> int:
@@ -143,7 +145,11 @@ class Compiled:
 
 
 def compile_function(
-    function: Callable[..., Any], *examples: Any, state: StateUse = "none", instructions: Instructions | None = None
+    function: Callable[..., Any],
+    *examples: Any,
+    state: StateUse = "none",
+    instructions: Instructions | None = None,
+    threads: int = 1,
 ) -> Compiled:
     """Compile a function for arrays like these examples.
 
@@ -152,7 +158,7 @@ def compile_function(
     """
     instructions = instructions or best()
     try:
-        generated = _generate(function, examples, state, instructions)
+        generated = _generate(function, examples, state, instructions, threads)
     except (Unsupported, TypeError):
         raise
     except Exception as error:  # a function that nobody thought of when this was written
@@ -161,7 +167,11 @@ def compile_function(
 
 
 def _generate(
-    function: Callable[..., Any], examples: tuple[Any, ...], state: StateUse, instructions: Instructions
+    function: Callable[..., Any],
+    examples: tuple[Any, ...],
+    state: StateUse,
+    instructions: Instructions,
+    threads: int,
 ) -> Generated:
     traced, shape = jax.make_jaxpr(function, return_shape=True)(*examples)
     graph = Graph()
@@ -177,7 +187,7 @@ def _generate(
     graph.top.carried = nodes[:written]
     outputs = [Form(node.shape, node.type) for node in graph.top.outputs[written:]]
     placement = Placement(Fusion(graph, bfloat16=instructions.bfloat16), nodes[:count], nodes[count:])
-    return Generated(program(placement, instructions.lanes), placement, outputs, written > 0)
+    return Generated(program(placement, instructions.lanes, threads), placement, outputs, written > 0)
 
 
 def _words(count: int) -> npt.NDArray[np.float32]:

@@ -44,8 +44,6 @@ def make_program(config: Config, agent: Agent, sizes: Sizes) -> tuple[Program, s
     if config.backend == "xla":
         return Program(config, agent, sizes), ""
     try:
-        if config.threads > 1:
-            raise CannotBuild(f"it computes on one core, and this run on {config.threads}")
         return NativeProgram(config, agent, sizes), ""
     except (CannotBuild, Unsupported, Disagrees) as error:
         reason = f"it has no C++ for {error}" if isinstance(error, Unsupported) else str(error)

@@ -33,7 +33,7 @@ class NativeProgram(Program):
         self._tolerance = 2e-3 if getattr(config.spec, "precision", "full") == "mixed" else 1e-5
         self._memory_tree = jax.tree.structure(self.nothing_yet())
         self._words = {stream: np.asarray(jax.random.key_data(key)) for stream, key in self._keys.items()}
-        self._fast_learn = self._compile(self._update_and_choose, self._some_learning, "written")
+        self._fast_learn = self._compile(self._update_and_choose, self._some_learning, "written", config.threads)
         self._fast_explore = self._compile(self._choose, self._some_exploring, "read")
         self._fast_exploit = self._compile(self._act, lambda number: (self._some_obs(number)[:1],), "read")
 
@@ -62,10 +62,16 @@ class NativeProgram(Program):
         return held, metrics, NextActions(actions, jax.tree.unflatten(self._memory_tree, remembered))
 
     def _compile(
-        self, function: Callable[..., Any], arguments: Callable[[int], tuple[Any, ...]], state: StateUse
+        self,
+        function: Callable[..., Any],
+        arguments: Callable[[int], tuple[Any, ...]],
+        state: StateUse,
+        threads: int = 1,
     ) -> Compiled:
         """The function, and the certainty that it computes what XLA's does."""
-        compiled = compile_function(function, jax.tree.leaves(self.template), *arguments(0), state=state)
+        compiled = compile_function(
+            function, jax.tree.leaves(self.template), *arguments(0), state=state, threads=threads
+        )
         if not compiled.checked:
             try:
                 compare(compiled, function, super().init(), arguments, tolerance=self._tolerance)
