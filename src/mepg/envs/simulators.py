@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs import registration
 
+from mepg.envs.bullet import hasten
 from mepg.errors import RunFailure, UsageError, one_line, unknown
 
 
@@ -24,7 +25,10 @@ def make(env_id: str, render_mode: str | None = None, *, time_limit: bool = True
     drawn: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     with _one_line_errors(env_id, drawn=bool(drawn)):
         _register(env_id)
-        return gymnasium.make(env_id, max_episode_steps=None if time_limit else -1, disable_env_checker=True, **drawn)
+        limit = None if time_limit else -1
+        env = gymnasium.make(env_id, max_episode_steps=limit, disable_env_checker=True, **drawn)
+        hasten(env)
+        return env
 
 
 def full_id(env_id: str) -> str:
