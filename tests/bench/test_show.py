@@ -7,6 +7,7 @@ def some_results():
     update = {
         "mflop": 100.0, "milliseconds": 5.0, "multiplications_milliseconds": 4.0,
         "ratio": 1.25, "ratio_of_minima": 1.2, "relative_to_me_sac": 1.0,
+        "native_milliseconds": 3.0, "native_ratio": 0.75, "native_gain": 1.67, "native_threads_gain": 1.8,
     }  # fmt: skip
     names = [*measure.MAIN, *(f"{name} mixed" for name in measure.MAIN)]
     speeds = {"me-sac": 200, "me-ddpg": 210, "ddpg": 150, "td3": 140, "sac": 100, "redq-ours": 30, "sunrise": 20}
@@ -19,7 +20,9 @@ def some_results():
         },
         "updates": dict.fromkeys(names, update),
         "loops": dict.fromkeys(measure.LOOP_ENVS, loops),
-        "two_runs": {"throughput_against_one": 1.95},
+        "two_runs": {"me-ddpg": {"throughput_against_one": 1.95, "steps_per_second": 600.0}},
+        "pendulum": {"sac": 300.0, "me-sac": 200.0, "sac in rltools": 250.0},
+        "simulators": {"HopperBulletEnv-v0": {"as_it_comes": 300.0, "here": 150.0, "ratio": 0.5}},
         "evaluation": {"seconds": 8.0, "steps": 10_000, "adds": 0.25},
         "first_step": {"first_start": 12.0, "second_start": 4.5},
         "growth": {"critics": {"1": 5.0, "2": 9.0}},
@@ -28,14 +31,16 @@ def some_results():
 
 def test_goals_are_compared_with_what_was_measured():
     goals = {goal.what: goal for goal in show.goals(some_results())}
-    assert goals["update / multiplications, me-sac"].text == "1.25"
-    assert goals["the same with precision=mixed, td3"].text == "1.25"
+    assert goals["update / its products in OpenBLAS, me-sac"].text == "0.75"
+    assert goals["the same with precision=mixed, td3"].text == "0.75"
+    assert goals["two runs of me-ddpg on two cores, steps/s (the paper's GPU: 397)"].text == "600.00"
+    assert goals["processor time of me-sac / RLtools' SAC, Pendulum, 64,64"].text == "0.80"
+    assert goals["a step of HopperBulletEnv-v0 here / as it comes"].text == "0.50"
     assert goals["loop against sbx, td3"].text == "2.00"
     assert goals["loop against sb3, sac"].text == "2.00"  # its targets move as theirs do: 90 / 45
     assert goals["loop against sb3, td3"].text == "not measured"
     assert goals["time of ME-DDPG / TD3 (the paper: 0.82)"].text == "0.67"
     assert goals["time of ME-SAC / SAC (the paper: 0.96)"].text == "0.50"
-    assert goals["one run on all cores / on one, ME-SAC"].text == "1.50"
     assert goals["ten evaluation episodes every 5,000 steps add"].text == "0.25"
 
 

@@ -36,6 +36,8 @@ GROWTH = {
     "hidden": ("64,64", "256,256", "1024,1024"),
     "critics": ("1", "2", "5", "10"),
 }
+SMALL, SMALL_ENV = ("hidden=64,64", "batch_size=100"), "InvertedPendulumBulletEnv-v0"
+PENDULUM = "Pendulum-v1"
 STEPS = 40  # of a loop, in one turn
 
 Answers = list[dict[str, float]]
@@ -121,6 +123,8 @@ def measure(rounds: int, peers: list[Peer], watch: Watch) -> dict[str, Any]:
     results["loops"] = {env: _loops(env, rounds, one, cores, peers, watch) for env in LOOP_ENVS}
     if len(cores) > 1:
         results["two_runs"] = _two_runs(rounds, cores, watch)
+    results["pendulum"] = _pendulum(rounds, one, peers, watch)
+    results["simulators"] = _simulators(rounds, one, watch)
     results["evaluation"] = _evaluation(one, watch)
     results["first_step"] = _first_step(one, watch)
     results["growth"] = _growth(max(rounds // 4, 3), one, watch)
@@ -155,14 +159,15 @@ def measure_updates(names: Iterable[str], rounds: int, watch: Watch) -> dict[str
     return {name: _against_multiplications(turns, answers["me-sac"]) for name, turns in answers.items()}
 
 
-def _update(name: str, *settings: str) -> dict[str, Any]:
-    return {"what": "updates", "algorithm": name, "env": UPDATE_ENV, "set": settings}
+def _update(name: str, *settings: str, env: str = UPDATE_ENV) -> dict[str, Any]:
+    return {"what": "updates", "algorithm": name, "env": env, "set": settings}
 
 
 def _updates(rounds: int, one: list[int], cores: list[int], watch: Watch) -> dict[str, Any]:
     """Each algorithm's update against its multiplications."""
     contenders = {name: Contender(_update(name), one) for name in (*MAIN, *ENSEMBLES)}
-    contenders |= {f"{name} mixed": Contender(_update(name, "precision=mixed"), one) for name in MAIN}
+    contenders |= {f"{name} mixed": Contender(_update(name, "precision=mixed"), one) for name in (*MAIN, "redq")}
+    contenders |= {f"{name} small": Contender(_update(name, *SMALL, env=SMALL_ENV), one) for name in MAIN}
     answers = in_turns("updates, one core", contenders, rounds, watch)
     if len(cores) > 1:
         contenders = {f"{name} all cores": Contender(_update(name), cores) for name in MAIN}
@@ -180,6 +185,8 @@ def _against_multiplications(turns: Answers, of_me_sac: Answers) -> dict[str, fl
             "native_ratio": float(np.median(fast / bare)),
             "native_gain": float(np.median(ours / fast)),
         }
+        if "native_alone" in turns[0]:
+            native["native_threads_gain"] = float(np.median(column(turns, "native_alone") / fast))
     return {
         **native,
         "mflop": turns[0]["mflop"],
@@ -201,14 +208,15 @@ def _loops(
 
     contenders = {name: Contender(task(name), one) for name in (*MAIN, "redq-ours", "sunrise")}
     with contextlib.suppress(CannotBuild):
-        find_compiler()
-        contenders |= {f"{name} native": Contender({**task(name), "backend": "native"}, one) for name in MAIN}
+        find_compiler()  # or the others are XLA's anyway
+        contenders |= {f"{name} by XLA": Contender({**task(name), "backend": "xla"}, one) for name in MAIN}
+    contenders |= {f"{name} mixed": Contender(task(name, "precision=mixed"), one) for name in MAIN}
     if len(cores) > 1:
         contenders |= {f"{name} all cores": Contender(task(name), cores) for name in MAIN}
     if peers:
         contenders |= {f"{name} as peers": Contender(task(name, *more), one) for name, more in AS_PEERS.items() if more}
     for peer in peers:
-        for name in AS_PEERS:
+        for name in AS_PEERS if peer.name != "rltools" else ():  # which has no PyBullet
             contenders[f"{name} in {peer.name}"] = Contender({**task(name), "library": peer.name}, one, peer)
     answers = in_turns(f"loop on {env}", contenders, rounds, watch)
     return {name: _speed(turns) for name, turns in answers.items()}
@@ -224,16 +232,24 @@ def _speed(turns: Answers) -> dict[str, float]:
     return speed
 
 
-def _two_runs(rounds: int, cores: list[int], watch: Watch) -> dict[str, float]:
-    """Steps per second of two runs at once, against one alone."""
-    task = {"what": "loop", "algorithm": "me-sac", "env": LOOP_ENVS[0]}
+def _two_runs(rounds: int, cores: list[int], watch: Watch) -> dict[str, dict[str, float]]:
+    """Steps per second of two runs at once, and of one alone."""
+    tasks = {
+        f"me-ddpg{' ' + precision if precision == 'mixed' else ''}": [f"precision={precision}"]
+        for precision in ("full", "mixed")
+    }
+    return {name: _pair(name, settings, rounds, cores, watch) for name, settings in tasks.items()}
+
+
+def _pair(name: str, settings: list[str], rounds: int, cores: list[int], watch: Watch) -> dict[str, float]:
+    task = {"what": "loop", "algorithm": "me-ddpg", "env": LOOP_ENVS[0], "set": settings}
     pair = [Contender(task, [core]) for core in cores[:2]]
     alone, together = [], []
     try:
         for run in pair:
             run.settle()
         for turn in range(rounds):
-            watch("two runs at once", turn, rounds)
+            watch(f"two runs of {name} at once", turn, rounds)
             for run in pair:
                 run.tell()
                 alone.append(run.wait()["seconds"])
@@ -243,7 +259,37 @@ def _two_runs(rounds: int, cores: list[int], watch: Watch) -> dict[str, float]:
     finally:
         for run in pair:
             run.close()
-    return {"throughput_against_one": float(2 * np.median(alone) / np.median(together))}
+    return {
+        "throughput_against_one": float(2 * np.median(alone) / np.median(together)),
+        "steps_per_second": float(2 / np.median(together)),
+    }
+
+
+def _pendulum(rounds: int, one: list[int], peers: list[Peer], watch: Watch) -> dict[str, float]:
+    """Microseconds of processor time of a step with small networks, on Gymnasium's Pendulum; RLtools' beside ours."""
+    task = {"what": "loop", "env": PENDULUM, "set": SMALL}
+    settings = {"sac": [*SMALL, "target_every=1"], "me-sac": list(SMALL)}
+    contenders = {name: Contender({**task, "algorithm": name, "set": more}, one) for name, more in settings.items()}
+    for peer in peers:
+        if peer.name == "rltools":
+            contenders["sac in rltools"] = Contender({**task, "algorithm": "sac", "library": "rltools"}, one, peer)
+    answers = in_turns(f"loop on {PENDULUM}, small networks", contenders, rounds, watch)
+    return {name: float(np.median(column(turns, "processor")) * 1e6) for name, turns in answers.items()}
+
+
+def _simulators(rounds: int, one: list[int], watch: Watch) -> dict[str, dict[str, float]]:
+    """Microseconds of a step in environments, as they come and through this package."""
+    tasks = {env: {"what": "simulator", "algorithm": "", "env": env} for env in (*LOOP_ENVS, PENDULUM)}
+    contenders = {env: Contender(task, one) for env, task in tasks.items()}
+    answers = in_turns("environments", contenders, rounds, watch)
+    return {
+        env: {
+            "as_it_comes": float(np.median(column(turns, "environment")) * 1e6),
+            "here": float(np.median(column(turns, "seconds")) * 1e6),
+            "ratio": float(np.median(column(turns, "seconds") / column(turns, "environment"))),
+        }
+        for env, turns in answers.items()
+    }
 
 
 def _evaluation(one: list[int], watch: Watch) -> dict[str, float]:

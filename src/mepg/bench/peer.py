@@ -7,10 +7,9 @@ import json
 import resource
 import sys
 import time
+from typing import Any
 
 import gymnasium
-import pybullet_envs_gymnasium  # noqa: F401
-import torch
 
 WARMUP = 300
 
@@ -18,31 +17,65 @@ WARMUP = 300
 def main() -> None:
     """Learn until the other side hangs up."""
     task = json.loads(sys.argv[1])
-    torch.set_num_threads(task["threads"])
+    (learn_in_rltools if task["library"] == "rltools" else learn_as_sb3)(task)
+
+
+class Told:
+    """Waits for the next command between two stretches of steps."""
+
+    def __init__(self, task: dict[str, Any]) -> None:
+        self.steps = task["steps"]
+        self.began = self.used = 0.0
+
+    def goes_on(self, step: int) -> bool:
+        """Whether to take another step."""
+        done = step - WARMUP - 10
+        if done < 0 or done % self.steps:
+            return True
+        answer: dict[str, float] = {"ready": True}
+        if done > 0:
+            answer = {
+                "seconds": (time.perf_counter() - self.began) / self.steps,
+                "processor": (time.process_time() - self.used) / self.steps,
+                "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            }
+        print(json.dumps(answer), flush=True)
+        if not sys.stdin.readline():
+            return False
+        self.began, self.used = time.perf_counter(), time.process_time()
+        return True
+
+
+def learn_in_rltools(task: dict[str, Any]) -> None:
+    """Its SAC as it comes, on Gymnasium's environment: C++ that is compiled for this task."""
+    from gymnasium.wrappers import RescaleAction
+    from rltools import SAC
+
+    def make() -> gymnasium.Env[Any, Any]:
+        env = RescaleAction(gymnasium.make(task["env"]), -1, 1)
+        env.reset(seed=0)
+        return env
+
+    more = {"enable_evaluation": False, "STEP_LIMIT": 10**8, "REPLAY_BUFFER_CAP": 1_000_000, "N_WARMUP_STEPS": WARMUP}
+    state, told, step = SAC(make, **more).State(0), Told(task), 0
+    while told.goes_on(step):
+        state.step()
+        step += 1
+
+
+def learn_as_sb3(task: dict[str, Any]) -> None:
+    """Stable-Baselines3 or SBX, with this package's settings."""
+    import pybullet_envs_gymnasium  # noqa: F401
     import stable_baselines3
+    import torch
     from stable_baselines3.common.callbacks import BaseCallback
 
-    class Told(BaseCallback):
-        """Wait for the next command between two stretches of steps."""
+    torch.set_num_threads(task["threads"])
+    told = Told(task)
 
-        began = 0.0
-
+    class AfterEachStep(BaseCallback):
         def _on_step(self) -> bool:
-            done = self.num_timesteps - WARMUP - 10
-            if done < 0 or done % task["steps"]:
-                return True
-            answer = {"ready": True}
-            if done > 0:
-                seconds = (time.perf_counter() - self.began) / task["steps"]
-                answer = {
-                    "seconds": seconds,
-                    "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-                }
-            print(json.dumps(answer), flush=True)
-            if not sys.stdin.readline():
-                return False
-            self.began = time.perf_counter()
-            return True
+            return told.goes_on(self.num_timesteps)
 
     name, arguments = task["algorithm"], {}
     if task["library"] == "sbx":
@@ -67,7 +100,7 @@ def main() -> None:
         seed=0,
         **arguments,
     )
-    model.learn(10**8, callback=Told())
+    model.learn(10**8, callback=AfterEachStep())
 
 
 main()

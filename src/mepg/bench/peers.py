@@ -12,8 +12,13 @@ from mepg.errors import RunFailure, unknown
 
 # A CPU build of torch; without saying so, several gigabytes of another come along.
 TORCH = "torch==2.13.0"
-PACKAGES = {"sb3": ("stable-baselines3",), "sbx": ("sbx-rl",)}
 TASKS = ("pybullet", "pybullet_envs_gymnasium")
+# What is installed for each, one after the other. Torch by itself: what comes later is then content with it.
+PACKAGES: dict[str, tuple[tuple[str, ...], ...]] = {
+    "sb3": ((TORCH,), ("stable-baselines3", *TASKS)),
+    "sbx": ((TORCH,), ("sbx-rl", *TASKS)),
+    "rltools": (("rltools[mkl]", "gymnasium"),),  # compiled by the C++ compiler that is there, with MKL's products
+}
 _SCRIPT = Path(__file__).parent / "peer.py"
 
 
@@ -36,15 +41,15 @@ def prepare(name: str, folder: Path, say: Callable[[str], None]) -> Peer:
     home = folder / name
     python, done = home / "bin" / "python", home / ".installed"
     if not done.exists():
-        say(f"Installing {', '.join(PACKAGES[name])} and {TORCH} into {home}: once, some minutes, 1 GB")
+        everything = ", ".join(package for packages in PACKAGES[name] for package in packages)
+        say(f"Installing {everything} into {home}: once, some minutes, 1 GB")
         venv.create(home, with_pip=True, clear=True)
-        # Torch first and by itself: what comes later is then content with it.
-        for packages in ((TORCH,), (*PACKAGES[name], *TASKS)):
+        for packages in PACKAGES[name]:
             _pip(python, "install", *packages)
         done.touch()
     listed = _pip(python, "freeze").split()
     known = dict(line.split("==") for line in listed if line.count("==") == 1)
-    wanted = ("stable_baselines3", "stable-baselines3", "sbx-rl", "sbx_rl", "torch", "jax", "numpy")
+    wanted = ("stable_baselines3", "stable-baselines3", "sbx-rl", "sbx_rl", "torch", "jax", "numpy", "rltools", "mkl")
     return Peer(name, python, {key: version for key, version in known.items() if key in wanted})
 
 

@@ -43,7 +43,7 @@ def _config(task: dict[str, Any], *settings: str) -> Any:
 
     trust(task["algorithm"])  # the user named it
     settings = (*settings, *task.get("set", ()))
-    more = {"backend": task.get("backend", Config.backend), "eval_every": 10**9, "steps": 10**8}
+    more = {"backend": task.get("backend", "auto"), "threads": task["threads"], "eval_every": 10**9, "steps": 10**8}
     return Config.make(task["algorithm"], list(settings), env=task["env"], **more)
 
 
@@ -55,8 +55,10 @@ def updates(task: dict[str, Any]) -> Work:
 
     config, sizes = _config(task), PAPER_TASKS[task["env"]]
     spec, agent = config.spec, config.build(sizes)
-    choices = [replace(config, backend="xla"), replace(config, backend="auto", threads=task["threads"])]
-    programs = {program.backend: program for program, _ in (make_program(each, agent, sizes) for each in choices)}
+    choices = {"seconds": replace(config, backend="xla"), "native": config}
+    if config.threads > 1:
+        choices["native_alone"] = replace(config, threads=1)
+    programs = {name: make_program(each, agent, sizes)[0] for name, each in choices.items()}
     rng = np.random.default_rng(0)
     rows = rng.uniform(-1, 1, (spec.updates_per_step * spec.batch_size, row_width(sizes))).astype(np.float32)
     numbers, obs = np.arange(len(rows), dtype=np.uint32), rows[:1, : sizes.obs].copy()
@@ -73,13 +75,17 @@ def updates(task: dict[str, Any]) -> Work:
 
         return learn
 
-    learners = {name: learner(program) for name, program in programs.items()}
+    learners = {
+        name: learner(program)
+        for name, program in programs.items()
+        if name == "seconds" or program.backend == "native"  # where there is a compiler
+    }
 
     def work() -> dict[str, float]:
         answer = {"mflop": mflop}
         for name, learn in learners.items():
             learn()  # the others have filled the cache with their own
-            answer["seconds" if name == "xla" else name] = timed(learn) / count
+            answer[name] = timed(learn) / count
         answer["multiplications"] = timed(multiply) / count
         time.sleep(0.1)  # BLAS's threads go on spinning for a while, in the next one's way
         return answer
@@ -107,13 +113,55 @@ def loop(task: dict[str, Any]) -> Work:
     env.reset(0)
 
     def work() -> dict[str, float]:
+        used = time.process_time()
+        seconds = timed(lambda: [next(steps) for _ in range(task["steps"])]) / task["steps"]
         answer = {
-            "seconds": timed(lambda: [next(steps) for _ in range(task["steps"])]) / task["steps"],
+            "seconds": seconds,
+            "processor": (time.process_time() - used) / task["steps"],
             "environment": timed(simulate) / task["steps"],
             "multiplications": timed(multiply) / count * spec.updates_per_step,
         }
         time.sleep(0.1)  # BLAS's threads go on spinning for a while, in the next one's way
         return answer
+
+    return work
+
+
+def simulator(task: dict[str, Any]) -> Work:
+    """An environment's steps as it comes, and through this package: `Env`, and PyBullet in fewer calls."""
+    import os
+
+    import gymnasium
+
+    from mepg.envs.env import Env
+    from mepg.envs.simulators import make
+
+    ours = Env(task["env"])
+    os.environ["MEPG_BULLET"] = "plain"
+    bare = make(task["env"])
+    bare.reset(seed=0)
+    rng = np.random.default_rng(0)
+    actions = np.array([ours.spaces.actions.random(rng) for _ in range(task["steps"])], np.float32)
+    scaled = [ours.spaces.scale(action) for action in actions]
+
+    def through_ours() -> None:
+        for action in actions:
+            if ours.step(action).over:
+                ours.reset(0)
+
+    def as_it_comes(env: gymnasium.Env[Any, Any]) -> None:
+        for action in scaled:
+            _, _, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                env.reset(seed=0)
+
+    def work() -> dict[str, float]:
+        ours.reset(0)
+        bare.reset(seed=0)
+        return {
+            "seconds": timed(through_ours) / task["steps"],
+            "environment": timed(lambda: as_it_comes(bare)) / task["steps"],
+        }
 
     return work
 
@@ -173,6 +221,7 @@ def timed(work: Callable[[], object]) -> float:
 _TASKS: dict[str, Callable[[dict[str, Any]], Work]] = {
     "updates": updates,
     "loop": loop,
+    "simulator": simulator,
     "evaluation": evaluation,
     "first_step": first_step,
 }
