@@ -94,6 +94,8 @@ class Compiled:
         self._state = [Form(node.shape, node.type) for node in placement.state]
         self._accepted: State | None = None
         self._sizes = [math.prod(each.shape) for each in self._inputs]
+        self._made = [(each.shape, np.int32 if each.type == "bool" else NUMPY[each.type]) for each in self._outputs]
+        self._given, self._found = (ctypes.c_void_p * len(each) for each in (self._inputs, self._outputs))
         self._memory = _words(placement.words)
         self._address = int(self._memory.ctypes.data)
         self._one_at_a_time = threading.Lock()  # all calls compute in the same memory
@@ -125,15 +127,19 @@ class Compiled:
         if self._state:
             first, *rest = arguments
             state, arguments = self._accept(first), tuple(rest)
-        given = [_as_words(leaf) for leaf in arguments]
+        given = [leaf if _lies_as_words(leaf) else _as_words(leaf) for leaf in arguments]
         if self._sizes != [each.size for each in given]:
             raise TypeError("the arrays do not have the shapes that this was compiled for")
-        found = [np.empty(math.prod(each.shape), np.float32) for each in self._outputs]
+        found = [np.empty(shape, type_of) for shape, type_of in self._made]
         with self._one_at_a_time:
-            failed = self._run(state, self._address, _pointers(given), _pointers(found))
+            failed = self._run(
+                state, self._address, self._given(*map(_address, given)), self._found(*map(_address, found))
+            )
         if failed:
             raise RunFailure("the system gives this process no more threads: use --threads 1")
-        return [_as_array(words, each) for words, each in zip(found, self._outputs, strict=True)]
+        return [
+            each != 0 if each_of.type == "bool" else each for each, each_of in zip(found, self._outputs, strict=True)
+        ]
 
     def _accept(self, state: Any) -> int:
         """Where a state lies, if it is one that this was compiled for."""
@@ -217,9 +223,16 @@ def _as_array(words: npt.NDArray[np.float32], each: Form) -> Rows:
     return array != 0 if each.type == "bool" else array
 
 
-def _pointers(arrays: list[npt.NDArray[np.float32]]) -> Any:
-    # array.ctypes makes an object each time.
-    return (ctypes.c_void_p * len(arrays))(*(array.__array_interface__["data"][0] for array in arrays))
+_WORDS = frozenset(map(np.dtype, (np.float32, np.uint32, np.int32)))
+
+
+def _lies_as_words(leaf: Any) -> bool:
+    return type(leaf) is np.ndarray and leaf.dtype in _WORDS and leaf.flags.c_contiguous
+
+
+def _address(array: Rows) -> int:
+    address: int = array.__array_interface__["data"][0]  # array.ctypes makes an object each time
+    return address
 
 
 __all__ = ["CannotBuild", "Compiled", "Form", "State", "compile_function"]
