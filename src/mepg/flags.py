@@ -53,7 +53,7 @@ def add_settings(parser: ArgumentParser, kind: type, leave_out: Collection[str] 
             continue
         default = defaults.get(name, of.usual)
         shown = ",".join(default) if of.kind is tuple else default
-        words = of.words if default is None else f"{of.words} ({shown})"
+        words = of.words if shown in (None, "") else f"{of.words} ({shown})"
         parser.add_argument(of.flag, type=READ[of.kind], default=default, metavar=of.metavar, help=words)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import re
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin, get_type_hints
@@ -57,7 +58,8 @@ class Setting(NamedTuple):
 
     def said(self, value: Any) -> str:
         """As it is typed on a command line."""
-        return self.flag if self.kind is bool else f"{self.flag} {value}"
+        text = ",".join(value) if isinstance(value, tuple) else str(value)
+        return self.flag if self.kind is bool else f"{self.flag} {shlex.quote(text)}"
 
     def check(self, value: Any) -> None:
         """A UsageError if it cannot be set to this."""
