@@ -38,6 +38,7 @@ class Program:
     def __init__(self, config: Config, agent: Agent, sizes: Sizes) -> None:
         self._spec, self.agent, self._sizes, self._envs = config.spec, agent, sizes, config.envs
         self._updates = config.spec.updates_per_step * config.envs
+        self._one_update = jax.jit(agent.update, inline=True)  # traced once, for its metrics' names and for learning
         self._keys = {stream: jax_key(config.seed, stream) for stream in ("init", "episode", "act", "update")}
         self.template = jax.eval_shape(agent.init, self._keys["init"])  # the shapes of a state
         self._tree = jax.tree.structure(self.template)
@@ -159,7 +160,7 @@ class Program:
 
         def one(state: Any, given: tuple[Array, Array, Key]) -> tuple[Any, Array]:
             rows, numbers, key = given
-            state, metrics = self.agent.update(state, unpack(rows, numbers, self._sizes), key)
+            state, metrics = self._one_update(state, unpack(rows, numbers, self._sizes), key)
             values, weights = zip(*(metrics[name] for name in self.metric_names), strict=True)
             return state, jnp.stack([jnp.stack(values), jnp.stack(weights)])
 
@@ -174,7 +175,7 @@ class Program:
         rows = jax.ShapeDtypeStruct((self._spec.batch_size, row_width(self._sizes)), jnp.float32)
         numbers = jax.ShapeDtypeStruct((self._spec.batch_size,), jnp.uint32)
 
-        def update(rows: Array, numbers: Array) -> Any:
-            return self.agent.update(self.agent.init(key), unpack(rows, numbers, self._sizes), key)[1]
+        def update(state: Any, rows: Array, numbers: Array) -> Any:
+            return self._one_update(state, unpack(rows, numbers, self._sizes), key)[1]
 
-        return list(jax.eval_shape(update, rows, numbers))
+        return list(jax.eval_shape(update, self.template, rows, numbers))
