@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mepg.errors import RunFailure, one_line
-from mepg.native.build import CannotBuild, library, note_checked, was_checked
+from mepg.native.build import CannotBuild, find_compiler, library, note_checked, was_checked
 from mepg.native.emit import program
 from mepg.native.fuse import Fusion
 from mepg.native.graph import NUMPY, Graph, Shape, Unsupported
@@ -163,6 +163,7 @@ def compile_function(
     Raises Unsupported if there is no C++ for something in it, and CannotBuild if there is no library.
     """
     instructions = instructions or best()
+    find_compiler()  # before anything else: without one, what it could not compile is of no interest
     try:
         generated = _generate(function, examples, state, instructions, threads)
     except (Unsupported, TypeError):
