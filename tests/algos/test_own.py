@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import make_dataclass
 
 import pytest
 
@@ -55,6 +56,16 @@ def test_a_file_that_names_it_does_not_import_it(run, tmp_path, argv):
     assert f"add --algorithm {NAME}" in refused.stderr
     said = mepg_command(argv[0], run, *argv[1:], *out, "--algorithm", NAME)
     assert said.returncode == 0, said.stderr
+
+
+def test_one_that_looks_ahead_says_how_far():
+    from tests.algos.discrete import Dqn, dqn
+
+    assert algos._check("own", dqn) is None, "without the field, one step"
+    for value in (0, 1.5, "far"):
+        spec = make_dataclass("Far", [("n_step", object, value)], bases=(Dqn,), frozen=True, kw_only=True)()
+        with pytest.raises(UsageError, match="n_step has to be a whole number, at least 1"):
+            algos._check("own", dqn._replace(spec=spec))
 
 
 def test_it_is_exported_drawn_tuned_and_measured(run, tmp_path, capsys):

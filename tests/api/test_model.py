@@ -1,5 +1,6 @@
 """Models from Python: they learn, predict, go on, and come back from their files."""
 
+import copy
 import json
 import signal
 import subprocess
@@ -38,6 +39,19 @@ def test_every_class_learns_predicts_and_comes_back(name, tmp_path):
     assert (
         kind.algorithm in json.loads(zipfile.ZipFile(tmp_path / "model.zip").read("model.json"))["config"]["algorithm"]
     )
+
+
+def test_n_steps_ahead():
+    """In the middle of an episode a transition holds three rewards, and gamma^2 as `alive`; a copy goes on alike."""
+    one, three = make().learn(45), make(n_steps=3).learn(45)
+    assert three.spec == replace(one.spec, n_step=3)
+    gamma, (_, _, reward, alive, next_obs, _) = one.gamma, three.replay_buffer.transition(10)
+    singly = [one.replay_buffer.transition(10 + k) for k in range(3)]  # in the warm-up, where both act alike
+    np.testing.assert_allclose(reward, sum(gamma**k * each.reward for k, each in enumerate(singly)), rtol=1e-6)
+    np.testing.assert_allclose(alive, gamma**2)
+    np.testing.assert_array_equal(next_obs, singly[2].next_obs)
+    twin = copy.deepcopy(three)
+    assert leaves_equal(three.learn(25)._standing.state, twin.learn(25)._standing.state)
 
 
 def test_to_learn_twice_is_to_go_on():

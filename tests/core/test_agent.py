@@ -192,7 +192,7 @@ OTHERS = {
     "exploration.rate": [0.5],
     "exploration.dt": [0.1],
 }
-USED_BY_THE_LOOP = {"batch_size", "replay_size", "warmup", "updates_per_step"}  # tests/run/test_loop.py
+USED_BY_THE_LOOP = {"batch_size", "replay_size", "warmup", "updates_per_step", "n_step"}  # tests/run/test_loop.py
 ABSENT = {"dropout": Dropout(), "gaussian": None, "temperature": None}
 
 

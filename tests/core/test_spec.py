@@ -9,6 +9,7 @@ from mepg.algos.ddpg import DDPG, TD3
 from mepg.algos.mepg import ME_DDPG, ME_SAC
 from mepg.algos.sac import SAC
 from mepg.algos.sunrise import SUNRISE
+from mepg.core.settings import from_json, to_json
 from mepg.core.spec import Dropout, Gaussian, Noise, Search, Spec, Temperature
 
 
@@ -105,6 +106,8 @@ def test_equal_meanings_are_equal_and_hash_alike():
         lambda: Spec(hidden=()),
         lambda: Spec(hidden=(256, 0)),
         lambda: Spec(discount=1.1),
+        lambda: Spec(n_step=0),
+        lambda: Spec(n_step=1001),
         lambda: Spec(target_rate=0),
         lambda: Spec(warmup=-1),
         lambda: Spec(actor_lr=0),
@@ -122,3 +125,13 @@ def test_equal_meanings_are_equal_and_hash_alike():
 def test_values_out_of_range_are_refused(make):
     with pytest.raises(ValueError, match=r"must be|needs|set \w+"):
         make()
+
+
+@pytest.mark.parametrize("name", [name for name in algorithms() if name != "ace"])
+def test_looking_ahead_is_a_field_of_all_and_runs_from_before_it_mean_one_step(name):
+    spec = algorithms()[name].spec
+    assert spec.n_step == 1
+    assert "n_step" not in to_json(spec), "so that their files and fingerprints are as they were"
+    further = replace(spec, n_step=3)
+    assert to_json(further)["n_step"] == 3
+    assert from_json(type(spec), to_json(further)) == further

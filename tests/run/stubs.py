@@ -66,16 +66,19 @@ def make_loop(
     batch_size=4,
     replay_size=100,
     updates_per_step=1,
+    ahead=None,
     eval_every=10,
     env=None,
     envs=None,
     eval_env=None,
     agent=None,
 ):
-    """In one environment, or in several that were made."""
+    """In one environment, or in several that were made. `ahead`: n and gamma of n-step returns."""
     spec = SimpleNamespace(
         warmup=warmup, batch_size=batch_size, replay_size=replay_size, updates_per_step=updates_per_step
     )
+    if ahead is not None:
+        spec.n_step, spec.discount = ahead
     envs = envs or SerialEnvs([env or CountingEnv(7)])
     config = Config(
         algorithm="stub",

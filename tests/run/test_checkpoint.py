@@ -23,7 +23,11 @@ def go(loop, upto):
 @pytest.fixture
 def saved(tmp_path):
     """A run with a ring of 16, saved at steps 10, 20, 30 and 40."""
-    loop = make_loop(steps=50, replay_size=16)
+    return run_and_save(tmp_path)
+
+
+def run_and_save(tmp_path, ahead=None):
+    loop = make_loop(steps=50, replay_size=16, ahead=ahead)
     checkpoints = Checkpoints(tmp_path, RUN)
     for step in (10, 20, 30, 40):
         go(loop, step)
@@ -31,8 +35,8 @@ def saved(tmp_path):
     return loop, tmp_path
 
 
-def load(folder, step, replay_size=16):
-    loop = make_loop(steps=50, replay_size=replay_size)
+def load(folder, step, replay_size=16, ahead=None):
+    loop = make_loop(steps=50, replay_size=replay_size, ahead=ahead)
     saved = Checkpoints(folder, RUN).load(step, loop.snapshot(), loop.replay)
     assert saved.spent == SPENT
     assert loop.restore(saved.snapshot)
@@ -50,6 +54,18 @@ def test_two_are_kept_each_with_its_ring(saved):
     assert leaves_equal(before.state, loop.state)
     assert before.evaluations == loop.evaluations
     np.testing.assert_array_equal(before.replay.read(24, 40), loop.replay.read(24, 40))
+
+
+def test_transitions_that_look_further_ahead_since_are_saved_again(tmp_path):
+    """The step after a checkpoint lets up to three before it look further; at 30 the episode is two steps old."""
+    loop, folder = run_and_save(tmp_path, ahead=(4, 0.5))
+    names = sorted(path.name for path in (folder / "replay").iterdir())
+    assert names == [f"{a:09d}-{b:09d}.safetensors" for a, b in [(7, 20), (17, 30), (28, 40)]]
+    last, before = (load(folder, step, ahead=(4, 0.5)) for step in (40, 30))
+    np.testing.assert_array_equal(last.replay.read(24, 40), loop.replay.read(24, 40))
+    go(before, 40)
+    np.testing.assert_array_equal(before.replay.read(24, 40), loop.replay.read(24, 40))
+    assert leaves_equal(before.state, loop.state)
 
 
 def test_pieces_that_the_ring_has_passed_are_removed(saved):

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mepg.envs.vector import SerialEnvs
 from mepg.errors import RunFailure
 from tests.conftest import leaves_equal
 from tests.run.stubs import CountingEnv, make_loop, stub_agent
@@ -56,6 +57,71 @@ def test_an_end_does_not_bootstrap_and_a_time_limit_does(terminal, alive):
     assert np.abs(action).max() <= 1
 
 
+class Paying(CountingEnv):
+    """Its t-th step pays 10^t, so that a sum says which rewards are in it."""
+
+    def step(self, action):
+        result = super().step(action)
+        return result._replace(reward=10.0 ** (self.at - 1))
+
+
+# Three steps ahead with gamma 1/2, in an episode of five steps that pay 1, 10, 100, 1,000 and 10,000.
+SUMS = [1 + 5 + 25, 10 + 50 + 250, 100 + 500 + 2500, 1000 + 5000, 10000]
+
+
+@pytest.mark.parametrize(
+    ("terminal", "alive"),
+    [
+        (True, [1 / 4, 1 / 4, 0, 0, 0]),  # the last three end in the end, and nothing follows it
+        (False, [1 / 4, 1 / 4, 1 / 4, 1 / 2, 1]),  # gamma^(k-1): y = sum + gamma alive Q = sum + gamma^k Q
+    ],
+)
+def test_n_steps_at_an_end_and_at_a_time_limit(terminal, alive):
+    loop = make_loop(steps=7, env=Paying(5, terminal=terminal), ahead=(3, 0.5))
+    list(loop)
+    obs, _, reward, is_alive, next_obs = loop.replay.read(0, 7).T
+    np.testing.assert_array_equal(reward, [*SUMS, 1 + 5, 10])  # of the next episode two steps are known
+    np.testing.assert_array_equal(is_alive, [*alive, 1 / 2, 1])
+    np.testing.assert_array_equal(obs, [0, 1, 2, 3, 4, 0, 1])
+    np.testing.assert_array_equal(next_obs, [3, 4, 5, 5, 5, 2, 2])
+
+
+def test_n_steps_in_several_environments_are_those_of_each():
+    envs = SerialEnvs([Paying(5, terminal=False), Paying(3), Paying(100)])
+    loop = make_loop(steps=15, eval_every=15, envs=envs, ahead=(3, 0.5))
+    list(loop)
+    rows = loop.replay.read(0, 15).reshape(5, 3, -1)
+    np.testing.assert_array_equal(rows[:, 0, 2], SUMS)
+    np.testing.assert_array_equal(rows[:, 0, 3], [1 / 4, 1 / 4, 1 / 4, 1 / 2, 1])
+    np.testing.assert_array_equal(rows[:, 1, 2], [1 + 5 + 25, 10 + 50, 100, 1 + 5, 10])
+    np.testing.assert_array_equal(rows[:, 1, 3], [0, 0, 0, 1 / 2, 1])
+    np.testing.assert_array_equal(rows[:, 2, 2], SUMS)
+
+
+def test_n_steps_that_the_ring_no_longer_holds_are_left_alone():
+    loop = make_loop(steps=40, replay_size=2, env=Paying(5), ahead=(4, 0.5))
+    list(loop)
+    np.testing.assert_array_equal(loop.replay.read(38, 40)[:, 2], [1000 + 5000, 10000])
+
+
+def test_one_step_ahead_is_what_there_is_without_the_field():
+    loops = [make_loop(steps=30, replay_size=16, ahead=ahead) for ahead in (None, (1, 0.5))]
+    for loop in loops:
+        list(loop)
+    np.testing.assert_array_equal(*(loop.replay.read(14, 30) for loop in loops))
+
+
+def test_other_transitions_are_not_continued_by_the_episode_under_way():
+    loop = make_loop(steps=20, env=Paying(100), ahead=(3, 0.5))
+    for record in loop:
+        if record.step == 4:
+            break
+    rows = np.full((6, 5), 7, np.float32)
+    loop.replace_rows(rows)
+    loop.advance()
+    np.testing.assert_array_equal(loop.replay.read(0, 6), rows)
+
+
 def test_batch_size_and_replay_size_are_used():
     seen = []
     loop = make_loop(batch_size=6, replay_size=9, steps=20, agent=stub_agent(seen))
@@ -82,18 +148,19 @@ def test_metrics_are_means_over_the_updates_since_the_last():
     assert metrics[2000]["rollout/ep_rew_mean"] == 7
 
 
-@pytest.mark.parametrize("stop", [3, 7, 12, 21])
-def test_snapshot_and_restore(stop):
-    """In the warm-up, at an episode's end, in the middle of one, and after the ring has wrapped."""
-    whole = make_loop(steps=30, replay_size=16)
+@pytest.mark.parametrize("ahead", [None, (3, 0.5)])
+@pytest.mark.parametrize("stop", [3, 7, 8, 12, 21])
+def test_snapshot_and_restore(stop, ahead):
+    """In the warm-up, at an episode's end, after its first step, in its middle, and after the ring has wrapped."""
+    whole = make_loop(steps=30, replay_size=16, ahead=ahead)
     list(whole)
 
-    first = make_loop(steps=30, replay_size=16)
+    first = make_loop(steps=30, replay_size=16, ahead=ahead)
     for record in first:
         if record.step == stop:
             break
     snapshot = first.snapshot()
-    second = make_loop(steps=30, replay_size=16)
+    second = make_loop(steps=30, replay_size=16, ahead=ahead)
     second.replay.restore(first.replay.oldest, first.replay.read(first.replay.oldest, first.replay.count))
     assert second.restore(snapshot)
     list(second)
@@ -102,14 +169,17 @@ def test_snapshot_and_restore(stop):
     np.testing.assert_array_equal(whole.replay.read(14, 30), second.replay.read(14, 30))
 
 
+@pytest.mark.parametrize("ahead", [None, (3, 0.5)])
+@pytest.mark.parametrize("at", [1, 2, 6, 11, 12])
 @pytest.mark.parametrize("what", ["obs", "reward"])
-def test_an_environment_that_does_not_repeat_itself_is_noticed(what):
+def test_an_environment_that_does_not_repeat_itself_is_noticed(what, at, ahead):
     class Drifting(CountingEnv):
         def step(self, action):
             outcome = super().step(action)
-            return outcome._replace(**{what: getattr(outcome, what) + len(self.seeds)})
+            drift = len(self.seeds) if self.at == at else 0
+            return outcome._replace(**{what: getattr(outcome, what) + drift})
 
-    loop = make_loop(steps=30, env=Drifting(50))
+    loop = make_loop(steps=30, env=Drifting(50), ahead=ahead)
     for record in loop:
         if record.step == 12:
             break

@@ -37,6 +37,7 @@ from tests.run.processes import (
             marks=pytest.mark.faults,
         ),
         ("me-sac", "HopperBulletEnv-v0", ["replay_size=400"], ["--envs", "4", "--normalize-obs"]),
+        ("me-sac", "HopperBulletEnv-v0", ["replay_size=400", "n_step=3"], ["--envs", "2"]),
     ],
 )
 def test_kill_9_at_random_moments(algorithm, env, settings, extra, tmp_path):

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from mepg.core import agent
 from mepg.core.types import Agent, Sizes
@@ -28,6 +28,14 @@ class LoopSettings(Protocol):
     replay_size: int  # transitions that are remembered
     warmup: int  # steps with uniformly random actions, before the first update
     updates_per_step: int
+
+
+@runtime_checkable
+class LooksAhead(Protocol):
+    """What the outer loop reads too, of a spec that has it: without, a transition is one step."""
+
+    n_step: int  # rewards that are added up before the next value
+    discount: float
 
 
 ACTION_KINDS = {"box": "a Box of actions", "discrete": "Discrete actions"}
@@ -114,6 +122,8 @@ def _check(name: str, algorithm: Algorithm) -> None:
     for needed in LoopSettings.__annotations__:
         if needed not in there or type(getattr(spec, needed)) is not int:
             raise UsageError(f"algorithm {name!r}: its spec needs the field {needed}, a whole number")
+    if isinstance(spec, LooksAhead) and not (type(spec.n_step) is int and spec.n_step >= 1):
+        raise UsageError(f"algorithm {name!r}: n_step has to be a whole number, at least 1, not {spec.n_step!r:.80}")
     for part in ("build", "count_parameters"):
         if not callable(getattr(algorithm, part)):
             raise UsageError(f"algorithm {name!r}: {part} has to be a function of a spec and sizes")

@@ -50,6 +50,7 @@ class Model(Storage):
     :param batch_size: transitions in an update
     :param tau: the rate at which target networks follow
     :param gamma: the discount
+    :param n_steps: rewards that are added up before the next value
     :param train_freq: 1, because updates follow every step
     :param gradient_steps: updates after a step in every environment; -1 or none given: one for each step
     :param action_noise: standard deviation of the noise on a deterministic policy's actions in [-1, 1], or a
@@ -109,6 +110,7 @@ class Model(Storage):
         seed: int | None = None,
         device: str = "auto",
         _init_setup_model: bool = True,
+        n_steps: int | None = None,
         **others: Any,
     ) -> None:
         given = {name: value for name, value in locals().items() if name in SPEC_ARGUMENTS}

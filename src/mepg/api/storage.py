@@ -76,10 +76,10 @@ class Storage(Acting):
 
     def load_replay_buffer(self, path: Location, truncate_last_traj: bool = True) -> None:  # noqa: ARG002
         """Read what `save_replay_buffer` wrote."""
-        replay = self._need_loop().replay
-        rows = read_rows(path, replay.width)
+        loop = self._need_loop()
+        rows = read_rows(path, loop.replay.width)
         with self._still():
-            replay.restore(0, rows)
+            loop.replace_rows(rows)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A model of its own, with all that this one has learned.

@@ -7,11 +7,12 @@ The defaults are Table 5 of the paper, written here and nowhere else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
 from mepg.core.nets import Precision
+from mepg.core.settings import LATER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +118,7 @@ class Spec:
 
     # Shared
     discount: float = 0.99  # gamma
+    n_step: int = field(default=1, metadata=LATER)  # rewards that are added up before the next value
     target_rate: float = 0.005  # eta
     actor_lr: float = 3e-4
     critic_lr: float = 3e-4
@@ -215,6 +217,7 @@ _LARGEST = MappingProxyType(
         "critics": 1_000,
         "target_every": 10**9,
         "updates_per_step": 10_000,
+        "n_step": 1_000,
         "batch_size": 10**6,
         "replay_size": 10**9,
     }

@@ -2,7 +2,7 @@
 
     checkpoints/000010000.json           its manifest, with checksums: written last, so until then it does not count
     checkpoints/000010000.safetensors    the agent's state and the run's counters
-    replay/000005000-000010000.safetensors   the rows that were added since the previous checkpoint
+    replay/000005000-000010000.safetensors   the rows that are new, or have changed, since the previous checkpoint
 
 A piece of the replay memory is written once, with the checkpoint that needs it, and removed when the
 ring has moved past it. Nothing is ever overwritten, so a run that dies while it writes a checkpoint
@@ -85,11 +85,12 @@ class Checkpoints:
             if folder.is_symlink():  # files would be written, and removed, wherever it leads
                 raise UsageError(f"{folder} is a link: a run's files have to be in its own folder")
             folder.mkdir(exist_ok=True)
-        start = max(self._pieces[-1].stop if self._pieces else 0, replay.oldest)
+        start = max(replay.changed_from, replay.oldest)
         if start < replay.count:
             piece = Piece(start, replay.count, "")
             sha256 = write_arrays(self.replay_folder / piece.name, {"rows": replay.read(start, replay.count)})
             self._pieces.append(piece._replace(sha256=sha256))
+            replay.changed_from = replay.count
         self._pieces = [piece for piece in self._pieces if piece.stop > replay.oldest]
 
         arrays = flatten(snapshot.state, "agent") | flatten(snapshot.memory, "memory")
@@ -234,8 +235,8 @@ def _alike(array: npt.NDArray[Any], like: npt.NDArray[Any], axis: int = 0) -> np
 
 
 def _gaps(pieces: list[Piece], first: int, last: int) -> bool:
-    """Whether rows `first` to `last` are not all covered, piece after piece."""
-    joints = all(before.stop == after.start for before, after in itertools.pairwise(pieces))
+    """Whether rows `first` to `last` are not all covered, piece after piece; a later one may have some of them anew."""
+    joints = all(after.start <= before.stop <= after.stop for before, after in itertools.pairwise(pieces))
     return not (pieces and joints and pieces[0].start <= first and pieces[-1].stop == last)
 
 

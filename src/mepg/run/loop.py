@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mepg.core.types import Array
+from mepg.algos import LooksAhead
+from mepg.core.types import Array, Batch
 from mepg.envs.env import Env
 from mepg.envs.spaces import Row, StepResult
 from mepg.envs.vector import Envs
@@ -77,6 +78,9 @@ class Loop:
         # Actions of the current episodes, as bytes: an episode that never ends may have millions.
         self._taken = [bytearray() for _ in range(envs.count)]
         self._totals = [0.0] * envs.count
+        spec = config.spec
+        self._n_step, self._discount = (spec.n_step, spec.discount) if isinstance(spec, LooksAhead) else (1, 1.0)
+        self._rewards: list[deque[float]] = [deque(maxlen=self._n_step) for _ in range(envs.count)]  # the last ones
         self.recent: deque[Episode] = deque(maxlen=RECENT_EPISODES)  # of training
         batches = config.spec.updates_per_step * envs.count
         self._fractions = Fractions(config.seed, "replay", batches * config.spec.batch_size)
@@ -133,9 +137,8 @@ class Loop:
         with self.lock:
             for index, (action, result) in enumerate(zip(actions, results, strict=True)):
                 self.replay.add(self.obs[index], action, result.reward, result.alive, result.obs)
-                self.obs[index] = result.obs
-                self._taken[index] += action.tobytes()
-                self._totals[index] += result.reward
+                self._take(index, action, result)
+                self._look_ahead(index, result)
         ended = [self._end_episode(index) for index, result in enumerate(results) if result.over]
         with self.lock:
             self.step += self.envs.count
@@ -146,6 +149,29 @@ class Loop:
         metrics = self.report() if self._reached(LOG_EVERY) else None
         due = self.eval_env is not None and (self._reached(self.config.eval_every) or self.step >= self.config.steps)
         return Record(self.step, results, ended, metrics, self.evaluate() if due else None)
+
+    def _take(self, index: int, action: Rows, result: StepResult) -> None:
+        """One more step of the episode under way."""
+        self.obs[index] = result.obs
+        self._taken[index] += action.tobytes()
+        self._totals[index] += result.reward
+        self._rewards[index].append(result.reward)
+
+    def _look_ahead(self, index: int, result: StepResult) -> None:
+        """Let the transitions of the last n steps end where this one does.
+
+        Each holds r_0 + ... + gamma^(k-1) r_(k-1), the state after these k steps, and gamma^(k-1) as `alive`, or 0 at
+        an end: so gamma alive Q(s', a') is what follows. At a time limit they stay as they are, with fewer steps.
+        """
+        for back in range(1, len(self._rewards[index])):
+            number = self.replay.count - 1 - back * self.envs.count
+            alive = self._discount**back * result.alive
+            self.replay.extend(number, self._sum_of_rewards(index, back), alive, result.obs)
+
+    def _sum_of_rewards(self, index: int, back: int) -> float:
+        """The discounted sum from `back` steps ago up to the last one."""
+        rewards = list(self._rewards[index])[-1 - back :]
+        return sum(self._discount**k * reward for k, reward in enumerate(rewards))
 
     def _reached(self, period: int) -> bool:
         """Whether this step, or one that was taken together with it, is a multiple of `period`."""
@@ -189,6 +215,7 @@ class Loop:
         self.memory = self.program.begin(self.memory, index, self._episodes[index])
         self._taken[index] = bytearray()
         self._totals[index] = 0.0
+        self._rewards[index].clear()
 
     def _end_episode(self, index: int) -> Episode:
         ended = Episode(self._totals[index], len(self._taken_at(index)))
@@ -254,6 +281,12 @@ class Loop:
             raise RunFailure(f"{bad} became infinite or NaN {since}: are observations or rewards too large?")
         self._finite_at = self.step
 
+    def replace_rows(self, rows: Rows) -> None:
+        """Other transitions in the place of the replay memory's: they are not of the episodes under way."""
+        self.replay.restore(0, rows)
+        for rewards in self._rewards:
+            rewards.clear()
+
     def snapshot(self) -> Snapshot:
         with failures_at(f"step {self.step}"):
             self.settle()
@@ -311,9 +344,7 @@ class Loop:
             actions = [taken[-to_go] if here else idle for taken, here in zip(snapshot.actions, begun, strict=True)]
             for index, result in enumerate(self.envs.step(np.array(actions))):
                 if begun[index]:
-                    self.obs[index] = result.obs
-                    self._totals[index] += result.reward
-                    self._taken[index] += actions[index].tobytes()
+                    self._take(index, actions[index], result)
                     same &= not result.over and self._remembers(index, to_go, result)
                 if result.over:
                     self._begin_episode(index, snapshot.episodes[index])
@@ -323,9 +354,22 @@ class Loop:
         return same
 
     def _remembers(self, index: int, to_go: int, result: StepResult) -> bool:
-        """Whether the replay memory holds this result. True if it no longer reaches back that far."""
+        """Whether the replay memory holds this result. True as far as it no longer reaches back.
+
+        The next transition begins with it, if there is one; those that look n steps ahead, or as far as there is
+        anything to see, end with it.
+        """
         number = self.replay.count - to_go * self.envs.count + index
-        if number < self.replay.oldest:
-            return True
-        before = self.replay.transition(number)
-        return bool(before.reward[0] == np.float32(result.reward)) and np.array_equal(before.next_obs[0], result.obs)
+        steps_ago = range(0 if to_go == 1 else self._n_step - 1, len(self._rewards[index]))
+        there = [number - ago * self.envs.count for ago in steps_ago]
+        same = all(
+            row.reward[0] == np.float32(self._sum_of_rewards(index, ago))
+            and np.array_equal(row.next_obs[0], result.obs)
+            for ago, row in zip(steps_ago, map(self._row, there), strict=True)
+            if row is not None
+        )
+        following = None if to_go == 1 else self._row(number + self.envs.count)
+        return same and (following is None or np.array_equal(following.obs[0], result.obs))
+
+    def _row(self, number: int) -> Batch | None:
+        return self.replay.transition(number) if number >= self.replay.oldest else None

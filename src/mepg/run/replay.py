@@ -40,13 +40,13 @@ class Replay:
     """The last `capacity` of the `count` transitions that were added.
 
     Row number i, counted from the first ever added, lies at i % capacity. Memory is taken from the
-    system only as rows are written.
+    system only as rows are written. Rows before number `changed_from` are as they were last restored or saved.
     """
 
     def __init__(self, capacity: int, sizes: Sizes) -> None:
         self.capacity = capacity
         self.sizes = sizes
-        self.count = 0
+        self.count = self.changed_from = 0
         self.width = row_width(sizes)
         self._layout = layout(sizes)
         self._rows: Rows = np.zeros((capacity, self.width), np.float32)
@@ -61,7 +61,16 @@ class Replay:
 
     def add(self, obs: Rows, action: Rows, reward: float, alive: bool, next_obs: Rows) -> None:
         pack(self._rows[self.count % self.capacity], self._layout, obs, action, reward, alive, next_obs)
+        self.changed_from = min(self.changed_from, self.count)
         self.count += 1
+
+    def extend(self, number: int, reward: float, alive: float, next_obs: Rows) -> None:
+        """Let a transition look further ahead. Nothing happens if it is no longer there."""
+        if number >= self.oldest:
+            row, (_, _, *parts) = self._rows[number % self.capacity], self._layout
+            for where, value in zip(parts, (reward, alive, next_obs), strict=True):
+                row[where] = value
+            self.changed_from = min(self.changed_from, number)
 
     def sample(self, fractions: npt.NDArray[np.float64]) -> tuple[Rows, Numbers]:
         """The rows at these fractions of the memory, which lie in [0, 1), and their numbers."""
@@ -84,7 +93,7 @@ class Replay:
         keep = rows[-self.capacity :]
         first = start + len(rows) - len(keep)
         self._rows[np.arange(first, first + len(keep)) % self.capacity] = keep
-        self.count = start + len(rows)
+        self.count = self.changed_from = start + len(rows)
 
     def restore_from(self, other: Replay) -> None:
         """Put in the rows of another."""
