@@ -54,7 +54,7 @@ def test_a_finished_run_has_nothing_left_to_do(whole):
 
 def test_versions_that_have_changed_are_said(tmp_path, monkeypatch):
     sit(tmp_path / "a", upto=5)
-    monkeypatch.setattr(module, "versions", lambda: {"jax": "99.0"})
+    monkeypatch.setattr(module, "versions", lambda _: {"jax": "99.0"})
     session = sit(tmp_path / "a", upto=6)
     (note,) = [note for note in session.notes if "versions" in note]
     assert "-> 99.0): bits may differ" in note
