@@ -1,14 +1,22 @@
 # make train: the first thing to try.  make test: everything that is checked.
+# Each installs what it needs, with the exact versions of a lock file, the first time only.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
-ENV_ID := InvertedPendulumSwingupBulletEnv-v0
+
+# A small, quick agent: docs/expect.md shows what it does with ten seeds.
+DEMO := runs/demo
+SETTINGS := warmup=1000 hidden=64,64 layer_norm=true actor_lr=0.001 critic_lr=0.001 temperature.lr=0.001 target_rate=0.01
+, := ,
 
 .PHONY: train test test-processors test-cluster test-sb3 test-faults test-fuzz test-signals test-slow check docs bench lock clean
 
-train: $(VENV)/.installed
-	$(BIN)/mepg train me-sac --env $(ENV_ID) --steps 30000 --set warmup=1000 --eval-every 2500 --threads 2
+train: $(VENV)/.train
+	$(BIN)/mepg train me-sac --env InvertedPendulumSwingupBulletEnv-v0 --steps 75000 --eval-every 2500 \
+		$(SETTINGS:%=--set %) --out $(DEMO)
+	$(BIN)/mepg eval $(DEMO) --episodes 1 --video $(DEMO)/film.gif
+	@echo "To look at: the learning curve, $(DEMO)/curve.png, and the film of the final policy, $(DEMO)/film.gif"
 
 # Apart from those that learn, tests mostly compile: half as long without optimisations.
 test: check
@@ -61,16 +69,25 @@ docs: $(VENV)/.installed
 bench: $(VENV)/.installed
 	$(BIN)/mepg bench
 
-# The lock file holds exact versions; the package itself is linked, so that edits take effect at once.
-$(VENV)/.installed: requirements.lock pyproject.toml
+# The package itself is linked, so that edits take effect at once. Python compiles what it imports when it imports it.
+define set-up
 	@$(PYTHON) -c 'import sys, ensurepip, venv; assert sys.version_info[:2] == (3, 11)' 2>/dev/null || \
 		{ echo "mepg needs Python 3.11 with venv: on Debian, apt-get install python3.11 python3.11-venv;" \
 		       "elsewhere, make PYTHON=/path/to/python3.11"; exit 2; }
-	@echo "Setting up $(VENV) with the exact versions of requirements.lock: once, a minute or two, 1 GB"
+	@echo "Setting up $(VENV) with the exact versions of $(1): once, $(2)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP) install -r requirements.lock
+	@$(PIP) install --no-compile --requirement $(1)
 	@$(PIP) install --no-deps --no-build-isolation --editable .
+endef
+
+# What training, evaluating, plotting and filming need: a part of requirements.lock.
+$(VENV)/.train: requirements-train.lock pyproject.toml
+	$(call set-up,requirements-train.lock,about a minute$(,) 0.9 GB)
 	@touch $@
+
+$(VENV)/.installed: requirements.lock pyproject.toml
+	$(call set-up,requirements.lock,one to three minutes$(,) 2 GB)
+	@touch $(VENV)/.train $@
 
 $(VENV)-sb3/.installed: requirements.lock pyproject.toml
 	@test -x $(VENV)-sb3/bin/python || $(PYTHON) -m venv $(VENV)-sb3
@@ -78,10 +95,13 @@ $(VENV)-sb3/.installed: requirements.lock pyproject.toml
 	@touch $@
 
 # After a change of pyproject.toml's dependencies; takes some minutes.
+COMPILE := $(BIN)/pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
+	--no-header --no-annotate --allow-unsafe --generate-hashes
+EXTRAS := bullet docs mujoco onnx ray tune video wandb dev
 lock: $(VENV)/.installed
 	$(PIP) install pip-tools
-	$(BIN)/pip-compile --quiet --upgrade --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
-		--no-header --no-annotate --allow-unsafe --generate-hashes --extra bullet --extra docs --extra mujoco --extra onnx --extra ray --extra tune --extra video --extra wandb --extra dev --output-file requirements.lock pyproject.toml
+	$(COMPILE) --upgrade $(EXTRAS:%=--extra %) --output-file requirements.lock pyproject.toml
+	$(COMPILE) --extra bullet --extra link --constraint requirements.lock --output-file requirements-train.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache

@@ -80,7 +80,7 @@ def test_a_finished_run_says_so_and_stays_as_it_is(finished, capsys):
     assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
 
 
-@pytest.mark.parametrize("other", [["--seed", "1"], ["--steps", "70"], ["--set", "dropout.p=0.5"]])
+@pytest.mark.parametrize("other", [["--seed", "1"], ["--eval-every", "7"], ["--set", "dropout.p=0.5"]])
 def test_a_folder_with_another_run_is_refused(finished, other, capsys):
     before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
     argv = ["me-ddpg", "--env", "StubScaled-v0", "--steps", "60", "--out", str(finished), *TINY, *other]

@@ -132,7 +132,7 @@ def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     config = Config.make(name, settings, env=env, steps=150, eval_every=75, eval_episodes=1, envs=3)
     envs, eval_env = make_envs(env, 3), Env(env)
     loop = Loop(config, Program(config, config.build(envs.sizes), envs.sizes), envs, eval_env, Replay(90, envs.sizes))
-    checkpoints = Checkpoints(tmp_path, config.fingerprint)
+    checkpoints = Checkpoints(tmp_path, config)
     for record in loop:
         if record.step == 99:
             checkpoints.save(Saved(loop.snapshot(), Spent(0.0, 0.0), None), loop.replay)

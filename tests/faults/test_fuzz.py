@@ -54,7 +54,7 @@ class Fuzz:
         agent = self.config.build(envs.sizes)
         self.loop = Loop(self.config, Program(self.config, agent, envs.sizes), envs, eval_env, Replay(16, envs.sizes))
         self.template = jax.eval_shape(agent.init, jax.random.key(0))
-        self.checkpoints = Checkpoints(self.path, self.config.fingerprint)
+        self.checkpoints = Checkpoints(self.path, self.config)
         self.columns = ["time/total_timesteps", "train/noise_one_mask", "train/noise_two_masks"]
         metrics = MetricsFile(self.folder.metrics_file, self.columns, 0)
         for record in self.loop:
@@ -63,7 +63,7 @@ class Fuzz:
             metrics.add({"time/total_timesteps": record.step, "train/noise_one_mask": 0.5})
         metrics.close()
         self.like = self.loop.snapshot()
-        save_policy(self.folder, Identity(self.config, envs.spaces), self.loop.state)
+        save_policy(self.folder, Identity(self.config, envs.spaces), self.loop.state, self.loop.step)
         self.folder.write_evaluations(self.config, self.loop.evaluations)
         summary = {"steps": 40, "seconds": 3.0, "eval_seconds": 1.0}
         final = float(np.mean([episode.total for episode in self.loop.evaluations[40]]))

@@ -1,17 +1,20 @@
 """Checkpoints in one process: what is kept, and what happens to damaged ones."""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
 
 from mepg.errors import RunFailure, UsageError
 from mepg.run.checkpoint import Checkpoints, Saved, Spent
+from mepg.run.config import Config
 from mepg.run.files import Damaged
 from mepg.run.replay import Replay
 from tests.conftest import leaves_equal
 from tests.run.stubs import SIZES, make_loop
 
-RUN, SPENT = "f" * 64, Spent(1.5, 0.5)
+RUN, SPENT = Config.make("ddpg", env="StubPlain-v0"), Spent(1.5, 0.5)
 
 
 def go(loop, upto):
@@ -149,7 +152,7 @@ def test_a_checkpoint_of_another_run_is_refused(saved):
     """The same algorithm and shapes, but another seed, say."""
     loop, folder = saved
     with pytest.raises(Damaged, match="belongs to another run"):
-        Checkpoints(folder, "0" * 64).load(40, loop.snapshot(), Replay(16, SIZES))
+        Checkpoints(folder, replace(RUN, seed=1)).load(40, loop.snapshot(), Replay(16, SIZES))
 
 
 def test_nothing_is_removed_where_a_link_leads(saved, tmp_path_factory):

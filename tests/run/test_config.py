@@ -41,7 +41,15 @@ def test_a_fingerprint_is_made_from_the_first_settings():
     """By which runs that were published are known: those that come later count only if they are changed."""
     names = ["algorithm", "spec", "env", "seed", "steps", "eval_every", "eval_episodes", "envs"]
     names += ["normalize_obs", "threads"]
-    assert Config.from_json(GOOD).fingerprint == digest({name: GOOD[name] for name in names})
+    now, before = Config.from_json(GOOD).fingerprints
+    assert before == digest({name: GOOD[name] for name in names})
+    assert now == digest({name: GOOD[name] for name in names if name != "steps"})
+
+
+def test_how_long_a_run_is_to_be_is_no_part_of_what_it_is():
+    longer = Config.from_json({**GOOD, "steps": 2 * GOOD["steps"]})
+    assert longer.fingerprint == Config.from_json(GOOD).fingerprint
+    assert longer.identity() == Config.from_json(GOOD).identity()
 
 
 @pytest.mark.parametrize("timeout", [0, -1.0, float("inf"), float("nan")])

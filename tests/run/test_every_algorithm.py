@@ -48,7 +48,7 @@ def check(name, backend, tmp_path):
     envs, eval_env = make_envs(ENV), Env(ENV)
     loop = assemble(config, envs, eval_env)
     assert loop.program.backend == loop.config.backend == backend
-    checkpoints = Checkpoints(tmp_path, config.fingerprint)
+    checkpoints = Checkpoints(tmp_path, config)
     for record in loop:
         if record.step == 61:
             checkpoints.save(Saved(loop.snapshot(), Spent(0.0, 0.0), None), loop.replay)

@@ -31,7 +31,7 @@ def state(env):
 def folder(tmp_path, env, state):
     folder = Folder(tmp_path)
     folder.claim(CONFIG, env.spaces).close()
-    save_policy(folder, Identity(CONFIG, env.spaces), state)
+    save_policy(folder, Identity(CONFIG, env.spaces), state, CONFIG.steps)
     return folder
 
 
@@ -55,7 +55,7 @@ def test_only_what_acting_needs_is_kept(state):
 
 def test_another_runs_policy_is_not_played(folder, env, state):
     other = Config.make("me-sac", ["hidden=8,8"], env="StubScaled-v0", steps=100, seed=1)
-    save_policy(folder, Identity(other, env.spaces), state)
+    save_policy(folder, Identity(other, env.spaces), state, CONFIG.steps)
     with pytest.raises(UsageError, match=r"holds a damaged policy: policy\.safetensors is another run's"):
         load_policy(folder, env)
 

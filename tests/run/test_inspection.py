@@ -61,7 +61,7 @@ def untrained(path, algorithm="me-ddpg", env="SteadyLimited-v0", *settings, **mo
     folder = Folder(path)
     folder.claim(config).close()
     made = Env(env)
-    save_policy(folder, Identity(config, made.spaces), config.build(made.sizes).init(jax.random.key(0)))
+    save_policy(folder, Identity(config, made.spaces), config.build(made.sizes).init(jax.random.key(0)), 100)
     folder.finish(config, {})
     return folder
 

@@ -126,7 +126,7 @@ def _read_run(folder: Folder, env: Any) -> SavedModel:
     own_id = identity.config.env
     # Another may have the same spaces, and does not have to be this one.
     env_id = folder.env(own_id if isinstance(env, str) and full_id(env) == own_id else None)
-    checkpoints = Checkpoints(folder.path, identity.config.fingerprint)
+    checkpoints = Checkpoints(folder.path, identity.config)
     for step in checkpoints.steps():
         with contextlib.suppress(Damaged):
             arrays, episodes = checkpoints.load_agent(step)

@@ -45,6 +45,7 @@ def _runs(arguments: Arguments) -> Answer:
 
 def _names() -> Answer:
     from mepg.algos import algorithms
+    from mepg.envs.simulators import has_pybullet, without_pybullet
     from mepg.paper.tasks import PAPER_TASKS
 
     data = {
@@ -59,6 +60,8 @@ def _names() -> Answer:
     lines += [
         f"  {name:<37} {many(s.obs, 'observation'):>15}, {many(s.action, 'action')}" for name, s in PAPER_TASKS.items()
     ]
+    if not has_pybullet():
+        lines += [f"These need {without_pybullet()}."]
     lines += ["", "Any Gymnasium environment with a flat Box observation and a Box action works: --env Pendulum-v1,",
               "or --env my_package:MyEnv-v0 for one that a package of yours registers."]  # fmt: skip
     return Answer(data, "\n".join(lines))

@@ -53,7 +53,8 @@ def answer(arguments: Arguments) -> Answer:
 
         title = f"{config.algorithm} on {config.env}, seed {config.seed}"
         draw_learning_curve(folder.curve_file, title, folder.evaluations(config))
-    return Answer({"run": str(path), "finished": True, **result}, _ending(how, folder, config, result))
+    data = {"run": str(path), "finished": True, **result, "replay_bytes": folder.replay_bytes()}
+    return Answer(data, _ending(how, folder, config, result))
 
 
 def _stopped(session: "Session") -> Answer:
@@ -64,6 +65,8 @@ def _stopped(session: "Session") -> Answer:
 
 
 def _ending(how: str, folder: "Folder", config: Config, result: dict[str, Any]) -> str:
+    from mepg.envs.simulators import has_pybullet
+
     best = many(min(5, result["evaluations"]), "best evaluation")
     # A module that a file names is not imported unless the user names it too.
     env = f" --env {shlex.quote(config.env)}" if ":" in config.env else ""
@@ -75,7 +78,15 @@ def _ending(how: str, folder: "Folder", config: Config, result: dict[str, Any]) 
             f"           {result['mean_of_five_best']:,.1f} over the {best}",
             f"  curve    {folder.curve_file}",
             f"  run      {folder.path}",
+            *_kept(folder),
             f"  next     {program()} eval {shlex.quote(str(folder.path))}{env}{algorithm}",
-            f"           {program()} train me-ddpg --env HopperBulletEnv-v0",
+            f"           {program()} train me-ddpg --env {'HopperBulletEnv-v0' if has_pybullet() else 'Pendulum-v1'}",
         ]
     )
+
+
+def _kept(folder: "Folder") -> list[str]:
+    if not (size := folder.replay_bytes()):
+        return []
+    room = f"{size / 1e6:,.1f} MB"
+    return [f"  replay   {folder.replay_folder}, {room}: the same command with more --steps makes this run longer"]

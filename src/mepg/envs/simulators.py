@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Iterator
@@ -58,13 +59,23 @@ def _register(env_id: str) -> None:
         with contextlib.suppress(ImportError):
             import pybullet_envs_gymnasium  # noqa: F401  (registers its tasks)
     if name.partition("-")[0].endswith("BulletEnv") and "HopperBulletEnv-v0" not in gymnasium.registry:
-        version = sys.version_info
-        if version < (3, 12):
-            raise UsageError(f"{name} needs PyBullet, which is not installed: pip install 'mepg[bullet]'")
-        raise UsageError(
-            f"{name} needs PyBullet, which is made for Python 3.11 at most, and this is {version[0]}.{version[1]}: "
-            "use Python 3.11, or a MuJoCo task such as Hopper-v5 (pip install 'mepg[mujoco]')"
-        )
+        raise UsageError(f"{name} needs {without_pybullet()}")
+
+
+def has_pybullet() -> bool:
+    """Whether PyBullet's tasks can be made here."""
+    return all(importlib.util.find_spec(name) for name in ("pybullet", "pybullet_envs_gymnasium"))
+
+
+def without_pybullet() -> str:
+    """How to get PyBullet, and what else there is."""
+    version = sys.version_info
+    if version < (3, 12):
+        get = "PyBullet, which is not installed: pip install 'mepg[bullet]'"
+    else:
+        get = f"PyBullet, which is made for Python 3.11 at most, and this is {version[0]}.{version[1]}: use Python 3.11"
+    others = "a MuJoCo task such as Hopper-v5 (pip install 'mepg[mujoco]'), or one of Gymnasium's own: Pendulum-v1"
+    return f"{get}; or {others}"
 
 
 @contextlib.contextmanager

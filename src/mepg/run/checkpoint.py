@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mepg.errors import RunFailure, UsageError
+from mepg.run.config import Config
 from mepg.run.evaluate import Episode
 from mepg.run.files import (
     Arrays,
@@ -70,21 +71,24 @@ class Saved(NamedTuple):
 
 
 class Checkpoints:
-    """The checkpoints of the run that has this fingerprint."""
+    """A run's checkpoints."""
 
-    def __init__(self, folder: Path, fingerprint: str) -> None:
+    def __init__(self, folder: Path, config: Config) -> None:
         self.folder = folder / "checkpoints"
         self.replay_folder = folder / "replay"
-        self._fingerprint = fingerprint
+        self._config = config
         self._pieces: list[Piece] = []  # of the run that is going on
 
-    def save(self, saved: Saved, replay: Replay) -> None:
-        """Write what `load` needs."""
-        snapshot = saved.snapshot
+    def make_folders(self) -> None:
         for folder in (self.folder, self.replay_folder):
             if folder.is_symlink():  # files would be written, and removed, wherever it leads
                 raise UsageError(f"{folder} is a link: a run's files have to be in its own folder")
             folder.mkdir(exist_ok=True)
+
+    def save(self, saved: Saved, replay: Replay) -> None:
+        """Write what `load` needs."""
+        snapshot = saved.snapshot
+        self.make_folders()
         start = max(replay.changed_from, replay.oldest)
         if start < replay.count:
             piece = Piece(start, replay.count, "")
@@ -99,7 +103,7 @@ class Checkpoints:
         _require_finite(arrays)
         content = {
             "format": FORMAT,
-            "config": self._fingerprint,
+            "config": self._config.fingerprint,
             "step": snapshot.step,
             "episodes": snapshot.episodes,
             "recent": snapshot.recent,
@@ -166,7 +170,7 @@ class Checkpoints:
         content = read_sealed(path)
         if content.get("format") != FORMAT:
             raise Damaged(f"{path.name} is of format {content.get('format')}, not {FORMAT}")
-        if (content.get("config"), content.get("step")) != (self._fingerprint, step):
+        if content.get("config") not in self._config.fingerprints or content.get("step") != step:
             raise Damaged(f"{path.name} belongs to another run or step")
         return content
 

@@ -141,6 +141,10 @@ class Config:
     def to_json(self) -> dict[str, Any]:
         return {one.name: to_json(getattr(self, one.name)) for one in fields(self)}
 
+    def identity(self) -> dict[str, Any]:
+        """All of it but its length: a longer run is the same run, further on."""
+        return {name: value for name, value in self.to_json().items() if name != "steps"}
+
     @property
     def fingerprint(self) -> str:
         """By which a run's files know that they belong together.
@@ -148,10 +152,22 @@ class Config:
         A setting that is not among FIRST counts only where it is not at its default, so that a run from before there
         was such a setting keeps its fingerprint.
         """
+        return self._digest(self.identity())
+
+    @property
+    def fingerprints(self) -> tuple[str, str]:
+        """The fingerprint, and the one in files from before: the number of steps was a part of it."""
+        return self.fingerprint, self._digest(self.to_json())
+
+    def _digest(self, data: dict[str, Any]) -> str:
         from mepg.run.files import digest
 
         counted = {*FIRST, *self.changed()}
-        return digest({name: value for name, value in self.to_json().items() if name in counted})
+        return digest({name: value for name, value in data.items() if name in counted})
+
+    def evaluates_at(self, step: int) -> bool:
+        """Every `eval_every` steps, and after the last."""
+        return step % self.eval_every == 0 or step >= self.steps
 
     @classmethod
     def from_json(cls, data: Any) -> Config:
@@ -188,6 +204,7 @@ class Sitting:
     """What holds for one sitting of a run, and does not change its bits."""
 
     checkpoint_every: int = setting(5_000, "steps between two checkpoints", bound=ONE_OR_MORE)
+    keep_replay: bool = setting(False, "keep the finished run's replay memory: more --steps can then follow")
     step_timeout: float | None = setting(None, "give up when a reset or step takes longer (never)", "SECONDS", SECONDS)
     log: tuple[str, ...] = setting(("csv", "tensorboard"), "csv, tensorboard, wandb", "LOG,...")
 

@@ -4,7 +4,7 @@ run.json            the config and the versions it was started with
 evaluations.npz     `timesteps`, `results`, `ep_lengths`, as Stable-Baselines3 lays them out
 metrics.csv         a row for every 1,000 steps, with Stable-Baselines3's names
 events.out.*        the same for TensorBoard
-checkpoints/, replay/   see `checkpoint`; `replay/` goes when the run is finished
+checkpoints/, replay/   see `checkpoint`; `replay/` goes when the run is finished, unless it is to be kept
 policy.safetensors  the final networks, with all that is needed to use them
 best.safetensors    those of the best evaluation so far, with its step and return
 result.json, curve.png  written last: a run that has them is finished
@@ -24,10 +24,9 @@ import subprocess
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
-import numpy.typing as npt
 
 from mepg.envs.simulators import full_id
 from mepg.envs.spaces import Spaces
@@ -53,6 +52,7 @@ from mepg.run.files import (
 )
 from mepg.run.identity import Identity
 from mepg.run.loop import Evaluations
+from mepg.words import many
 
 FORMAT = 2
 
@@ -78,6 +78,9 @@ class Folder:
         self.metrics_file = path / "metrics.csv"
         self.policy_file = path / "policy.safetensors"
         self.best_file = path / "best.safetensors"
+        self.replay_folder = path / "replay"
+        # The best policy before the evaluation of the last step: a longer run would not have had that evaluation.
+        self.earlier_best_file = self.replay_folder / "best.safetensors"
         self.result_file = path / "result.json"
         self.curve_file = path / "curve.png"
         self.inspection_file = path / "inspect.json"
@@ -119,7 +122,7 @@ class Folder:
         return {str(k): v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}
 
     def check_free_for(self, config: Config) -> None:
-        """Refuse a folder that holds anything but this very run."""
+        """Refuse a folder that holds anything but this very run, or a shorter one."""
         try:
             # What begins with a dot is a lock, or half a file that a killed process left.
             if not self.path.exists() or not any(not path.name.startswith(".") for path in self.path.iterdir()):
@@ -128,11 +131,17 @@ class Folder:
             raise not_writable(self.path, error) from None
         if not self.config_file.exists():
             raise UsageError(f"{self.path} holds other files; choose another --out")
-        ours, theirs = _flat(self.settled(config).to_json()), _flat(self.config().to_json())
+        there = self.config()
+        ours, theirs = _flat(self.settled(config).identity()), _flat(there.identity())
         different = [name for name in ours | theirs if ours.get(name) != theirs.get(name)]
         if different:
             shown = ", ".join(f"{n}={theirs.get(n)} there, {ours.get(n)} here" for n in different[:3])
             raise UsageError(f"{self.path} holds another run ({shown}); choose another --out")
+        if config.steps < there.steps:
+            raise UsageError(
+                f"{self.path} holds this run with {many(there.steps, 'step')}, and a run cannot be made shorter: "
+                f"--steps {there.steps} or more, or another --out"
+            )
 
     def claim(self, config: Config, spaces: Spaces | None = None) -> contextlib.ExitStack:
         """Make the folder and lock it for as long as what is given back is open."""
@@ -150,6 +159,21 @@ class Folder:
             except OSError as error:
                 raise not_writable(self.path, error) from None
             return locks.pop_all()
+
+    def lengthen(self, config: Config) -> TextIO:
+        """Say in run.json that this run, which we have claimed, is now to have more steps. Gives the new file's lock.
+
+        All else in it stays as it was when the run began.
+        """
+        data = read_sealed(self.config_file)
+        write_sealed(self.config_file, {**data, "config": config.to_json()})
+        lock = self.config_file.open("r+")
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return lock
+
+    def replay_bytes(self) -> int:
+        """How much room the replay memory takes; 0 if it was not kept."""
+        return sum(file.stat().st_size for file in self.replay_folder.glob("*"))
 
     def in_use(self) -> bool:
         """Whether a process has claimed it."""
@@ -173,7 +197,7 @@ class Folder:
             return None
         try:
             summary = read_sealed(self.result_file)
-            if summary.pop("config") != self.settled(config).fingerprint:
+            if summary.pop("config") not in self.settled(config).fingerprints:
                 raise Damaged("it is another run's")
             sealed = {name: Checksum(*found) for name, found in summary.pop("files").items() if found is not None}
         except (Damaged, KeyError, TypeError, AttributeError) as damage:
@@ -183,6 +207,8 @@ class Folder:
     def finished(self, config: Config) -> dict[str, Any] | None:
         """The result of this very run, or None while it is not finished; a UsageError if something else is here."""
         self.check_free_for(config)
+        if not self.config_file.exists() or self.config().steps < config.steps:
+            return None
         return self.result(config)
 
     def result(self, config: Config) -> dict[str, Any] | None:
@@ -196,7 +222,7 @@ class Folder:
             "timesteps": np.array(list(evaluations)),
             "results": np.array([[episode.total for episode in episodes] for episodes in evaluations.values()]),
             "ep_lengths": np.array([[episode.length for episode in episodes] for episodes in evaluations.values()]),
-            "config": _to_array(config.fingerprint),
+            "config": np.frombuffer(bytes.fromhex(config.fingerprint), np.uint8),
         }
         write_npz(self.evaluations_file, arrays)
 
@@ -205,16 +231,12 @@ class Folder:
         path, ending = self.evaluations_file, self.ending(config)
         try:
             found = read_npz(path, None if ending is None else ending.sha256(path))
-            if not np.array_equal(found["config"], _to_array(self.settled(config).fingerprint)):
+            if found["config"].tobytes().hex() not in self.settled(config).fingerprints:
                 raise Damaged("it is another run's")
             rows = zip(*(found[name].tolist() for name in ("timesteps", "results", "ep_lengths")), strict=True)
             return {step: [Episode(*pair) for pair in zip(*both, strict=True)] for step, *both in rows}
         except (Damaged, KeyError, TypeError, ValueError) as error:
             raise UsageError(f"{self.path} has evaluations that cannot be read: {error}") from None
-
-
-def _to_array(fingerprint: str) -> npt.NDArray[np.uint8]:
-    return np.frombuffer(bytes.fromhex(fingerprint), np.uint8)
 
 
 class MetricsFile:

@@ -225,7 +225,7 @@ def _metrics(folder: Folder, policy: Policy) -> str:
         if ending is not None:
             sealed = ending.files.get(folder.metrics_file.name)
         else:
-            sealed = Checkpoints(folder.path, policy.config.fingerprint).metrics(policy.step)
+            sealed = Checkpoints(folder.path, policy.config).metrics(policy.step)
         return "" if sealed is None else read_until(folder.metrics_file, sealed).decode("ascii", "replace")
     except Damaged as damage:
         raise UsageError(f"{folder.path}: {damage}") from None
@@ -244,7 +244,7 @@ def read_inspection(folder: Folder) -> Inspection | None:
         return None
     try:
         data = read_sealed(folder.inspection_file)
-        if data.pop("config") != folder.config().fingerprint:
+        if data.pop("config") not in folder.config().fingerprints:
             raise ValueError("it is another run's")
         if data.pop("format") != FORMAT or tuple(data.pop("levels")) != LEVELS:
             raise ValueError("of another version")

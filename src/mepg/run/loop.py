@@ -147,7 +147,7 @@ class Loop:
             else:
                 self.actions = self._choose_actions()
         metrics = self.report() if self._reached(LOG_EVERY) else None
-        due = self.eval_env is not None and (self._reached(self.config.eval_every) or self.step >= self.config.steps)
+        due = self.eval_env is not None and self.config.evaluates_at(self.step)
         return Record(self.step, results, ended, metrics, self.evaluate() if due else None)
 
     def _take(self, index: int, action: Rows, result: StepResult) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -45,15 +46,25 @@ class Policy(NamedTuple):
         return action
 
 
-def save_policy(folder: Folder, identity: Identity, state: Any) -> None:
+def save_policy(folder: Folder, identity: Identity, state: Any, step: int) -> None:
     """Write the networks as they are now, and whose they are."""
-    write_sealed_arrays(folder.policy_file, flatten(online_networks(state), "agent"), identity.to_json())
+    _write(folder.policy_file, identity, state, {"step": step})
 
 
 def save_best(folder: Folder, identity: Identity, state: Any, step: int, mean_return: float) -> None:
     """The same, for the evaluation that is the best so far."""
-    about = {**identity.to_json(), "step": step, "return": mean_return}
-    write_sealed_arrays(folder.best_file, flatten(online_networks(state), "agent"), about)
+    _write(folder.best_file, identity, state, {"step": step, "return": mean_return})
+
+
+def _write(path: Path, identity: Identity, state: Any, about: dict[str, Any]) -> None:
+    # The same bytes, whether the run was asked for at once or made longer later.
+    whose = {**identity.to_json(), "config": identity.config.identity()}
+    write_sealed_arrays(path, flatten(online_networks(state), "agent"), {**whose, **about})
+
+
+def _require_its_own(path: Path, about: dict[str, Any], config: Config) -> None:
+    if Config.from_json({**about["config"], "steps": config.steps}) != config:
+        raise Damaged(f"{path.name} is another run's")
 
 
 def read_best(folder: Folder, config: Config, template: Any) -> tuple[Any, int, float]:
@@ -65,12 +76,19 @@ def read_best(folder: Folder, config: Config, template: Any) -> tuple[Any, int, 
         )
     try:
         arrays, about = read_sealed_arrays(folder.best_file)
-        if Config.from_json(about.get("config")) != config:
-            raise Damaged(f"{folder.best_file.name} is another run's")
+        _require_its_own(folder.best_file, about, config)
         step, mean_return = count(about["step"]), finite(about["return"])
         return unflatten(arrays, online_networks(template), "agent"), step, mean_return
-    except (Damaged, UsageError, KeyError, ValueError) as damage:
+    except (Damaged, UsageError, KeyError, TypeError, ValueError) as damage:
         raise UsageError(f"{folder.path} holds a damaged policy: {damage}") from None
+
+
+def best_step(folder: Folder) -> int | None:
+    """The step of the best evaluation so far; None if its policy is not there, or damaged."""
+    try:
+        return count(read_sealed_arrays(folder.best_file)[1]["step"])
+    except (Damaged, KeyError, ValueError):
+        return None
 
 
 @ours
@@ -98,12 +116,12 @@ def read_state(folder: Folder, config: Config, template: Any) -> tuple[Any, int]
     if folder.policy_file.exists():
         try:
             arrays, about = read_sealed_arrays(folder.policy_file)
-            if Config.from_json(about.get("config")) != config:
-                raise Damaged(f"{folder.policy_file.name} is another run's")
-            return unflatten(arrays, online_networks(template), "agent"), config.steps
-        except (Damaged, UsageError) as damage:
+            _require_its_own(folder.policy_file, about, config)
+            step = count(about.get("step", config.steps))  # older files do not say
+            return unflatten(arrays, online_networks(template), "agent"), step
+        except (Damaged, UsageError, KeyError, TypeError, ValueError) as damage:
             raise UsageError(f"{folder.path} holds a damaged policy: {damage}") from None
-    checkpoints = Checkpoints(folder.path, config.fingerprint)
+    checkpoints = Checkpoints(folder.path, config)
     for step in checkpoints.steps():
         try:
             state = unflatten(checkpoints.load_agent(step)[0], template, "agent")

@@ -18,18 +18,20 @@ from mepg.errors import RunFailure, UsageError
 from mepg.run.assembly import open_loop
 from mepg.run.checkpoint import Checkpoints, Saved, Spent
 from mepg.run.config import Config, Sitting
-from mepg.run.files import Checksum, Damaged, checksum, read_until
+from mepg.run.files import Checksum, Damaged, checksum, read_until, read_whole, write_whole
 from mepg.run.folder import Folder, versions
 from mepg.run.identity import Identity
 from mepg.run.logs import check, open_logs
 from mepg.run.loop import Evaluations, Record
-from mepg.run.policy import save_best, save_policy
+from mepg.run.policy import best_step, save_best, save_policy
+from mepg.words import many
 
 
 class Session:
     """Iterate over it to carry out a run, step by step. It writes results, metrics and checkpoints.
 
-    In a folder with an unfinished run it continues from the last checkpoint, and ends with the same bits.
+    In a folder with an unfinished run, or a shorter one, it continues from the last checkpoint, and ends with the same
+    bits as a run that never stopped.
     """
 
     def __init__(self, config: Config, path: Path, sitting: Sitting | None = None) -> None:
@@ -39,6 +41,7 @@ class Session:
         self.config = self.folder.settled(config)
         if self.folder.finished(config) is not None:
             raise UsageError(f"{path} holds this run, finished: there is nothing left to do")
+        self._require_replay()
         self.result: dict[str, Any] | None = None  # until the run is finished
         self.latest: dict[str, float] = {}  # of every metric
         self.notes: list[str] = []  # for the person who watches
@@ -61,15 +64,14 @@ class Session:
         self.config = self.loop.config
         if self.loop.note:
             self.notes.append(self.loop.note)
-        self.checkpoints = Checkpoints(self.folder.path, self.config.fingerprint)
-        if self.folder.policy_file.exists() and not self.checkpoints.replay_folder.exists():
-            raise UsageError(f"{self.folder.path} holds a finished run, but its {self.folder.result_file.name} is gone")
+        self.checkpoints = Checkpoints(self.folder.path, self.config)
         spaces = self.loop.envs.spaces
         self._open.enter_context(self.folder.claim(self.config, spaces))  # the first thing that is written
         self._require_the_same_environment(spaces)
         self._note_changed_versions()
         self._began = time.monotonic()
         self._resume()
+        self._forget_the_shorter_run()
         self._tell_watchdog(self.loop.step + self.config.envs)
         self.started_at = self.loop.step
         self._tick = (self.loop.step, self._began)
@@ -79,6 +81,19 @@ class Session:
         columns += ["train/n_updates", "time/fps"]
         self._logs = open_logs(
             self._sitting.log, self.folder.path, columns, self.loop.step, self.config.to_json(), self._open
+        )
+
+    def _require_replay(self) -> None:
+        """A run that was finished has nothing to go on from, unless its replay memory was kept."""
+        folder = self.folder
+        if not folder.policy_file.exists() or folder.replay_folder.exists():
+            return
+        if not folder.result_file.exists():
+            raise UsageError(f"{folder.path} holds a finished run, but its {folder.result_file.name} is gone")
+        done = many(folder.config().steps, "step")
+        raise UsageError(
+            f"{folder.path} holds this run, finished after {done} without --keep-replay: it cannot be made longer; "
+            "choose another --out"
         )
 
     def __enter__(self) -> Self:
@@ -136,6 +151,8 @@ class Session:
             total, length = map(float, np.mean(record.evaluation, axis=0))
             *before, here = mean_returns(self.loop.evaluations)
             if all(here > earlier for earlier in before):
+                if record.step % self.config.eval_every:
+                    self._set_best_aside()
                 identity = Identity(self.config, self.loop.envs.spaces)
                 save_best(self.folder, identity, self.loop.state, record.step, here)
             self._log({"eval/mean_reward": total, "eval/mean_ep_length": length}, record.step)
@@ -184,9 +201,40 @@ class Session:
             self.notes.append(f"resumed at step {step:,}")
             self._saved_at = step
             return
+        if self.folder.result_file.exists():
+            raise UsageError(f"{self.folder.path} cannot be made longer: its checkpoints are damaged")
         if steps:
             self.loop.replay.count = 0
             self.notes.append("no checkpoint is whole: starting from the beginning")
+
+    def _forget_the_shorter_run(self) -> None:
+        """Remove what a run of this length would not have had: another end, and the evaluation there.
+
+        Whatever is left undone when the process dies is done by the next one.
+        """
+        folder, loop = self.folder, self.loop
+        loop.evaluations = {s: played for s, played in loop.evaluations.items() if self.config.evaluates_at(s)}
+        if folder.config().steps < self.config.steps:
+            endings = (folder.result_file, folder.policy_file, folder.curve_file)
+            for path in (*endings, folder.inspection_file, folder.inspection_picture):
+                path.unlink(missing_ok=True)
+            if loop.evaluations:
+                folder.write_evaluations(self.config, loop.evaluations)
+            else:
+                folder.evaluations_file.unlink(missing_ok=True)
+            self._open.enter_context(folder.lengthen(self.config))
+        step, aside = best_step(folder), folder.earlier_best_file
+        if step is None or step % self.config.eval_every == 0:
+            aside.unlink(missing_ok=True)
+        elif not self.config.evaluates_at(step):
+            aside.replace(folder.best_file) if aside.exists() else folder.best_file.unlink()
+
+    def _set_best_aside(self) -> None:
+        """Keep the best policy so far: the last step's evaluation does not count if the run is made longer."""
+        best, aside = self.folder.best_file, self.folder.earlier_best_file
+        if best.exists() and not aside.exists():
+            self.checkpoints.make_folders()
+            write_whole(aside, read_whole(best))
 
     def _check_metrics(self, sealed: Checksum | None) -> None:
         """A file whose rows are not those that were written is renamed; the run itself does not need it."""
@@ -221,13 +269,14 @@ class Session:
     def _finish(self) -> None:
         if self._saved_at != self.loop.step:
             self._save()
-        save_policy(self.folder, Identity(self.config, self.loop.envs.spaces), self.loop.state)
+        save_policy(self.folder, Identity(self.config, self.loop.envs.spaces), self.loop.state, self.loop.step)
         self.folder.write_evaluations(self.config, self.loop.evaluations)
         self.result = summary(self.loop.evaluations, self._spent())
         for log in self._logs:
             log.sync()
         self.folder.finish(self.config, self.result)
-        self.checkpoints.drop_replay()
+        if not self._sitting.keep_replay:
+            self.checkpoints.drop_replay()
 
 
 @contextlib.contextmanager

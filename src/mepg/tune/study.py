@@ -196,9 +196,8 @@ class Study:
         elif given_up:
             self._study.tell(trial.of_optuna, state=state.PRUNED)
             for job in trial.jobs:
-                Checkpoints(
-                    job.folder, job.config.fingerprint
-                ).drop_replay()  # it will not continue, and this is nearly all of its size
+                # It will not continue, and this is nearly all of its size.
+                Checkpoints(job.folder, job.config).drop_replay()
         else:
             self._study.tell(trial.of_optuna, score)
             self._write_best()
