@@ -13,8 +13,8 @@ from mepg.run.inspection import LEVELS, Inspection, MaskNoise, Trace
 from mepg.run.session import summary
 
 
-def write_run(folder, config, *, level=1000.0, finished=True, share=1.0, seconds=600.0, eval_seconds=120.0):
-    """A run that rises to `level`; `share` of its evaluations are there."""
+def write_run(folder, config, *, level=1000.0, finished=True, share=1.0, seconds=600.0, eval_seconds=120.0, rows=None):
+    """A run that rises to `level`; `share` of its evaluations are there. `rows` are those of its metrics.csv."""
     rng = np.random.default_rng([config.seed, len(config.algorithm), len(config.env)])
     count = max(1, round(share * -(-config.steps // config.eval_every)))
     steps = [min((i + 1) * config.eval_every, config.steps) for i in range(count)]
@@ -27,6 +27,8 @@ def write_run(folder, config, *, level=1000.0, finished=True, share=1.0, seconds
     files = Folder(folder)
     files.claim(config).close()
     files.write_evaluations(config, evaluations)
+    if rows is not None:
+        files.metrics_file.write_text("\n".join(["time/total_timesteps,time/fps,time/processor_seconds", *rows, ""]))
     if finished:
         files.finish(config, summary(evaluations, Spent(seconds, eval_seconds)))
     return folder

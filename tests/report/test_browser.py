@@ -105,3 +105,19 @@ def test_dark_mode_has_colours_of_its_own(page):
     light = page.evaluate(background)
     page.emulate_media(color_scheme="dark")
     assert page.evaluate(background) != light
+
+
+def test_a_switch_between_steps_and_core_hours(page):
+    block = page.locator("[data-curves='0']")
+    assert curves_of(page).count() == 3
+    hours = block.get_by_role("button", name="core-hours", exact=True)
+    hours.click()
+    assert hours.get_attribute("aria-pressed") == "true"
+    assert block.get_by_role("button", name="steps", exact=True).get_attribute("aria-pressed") == "false"
+    assert curves_of(page).evaluate_all("all => all.map(one => one.dataset.curve)") == ["ME-SAC", "SAC"]  # TD3: unknown
+    plot = block.locator(".plot svg").first
+    plot.focus()
+    page.keyboard.press("ArrowRight")
+    assert "core-hours" in block.locator(".tip").first.inner_text()
+    block.get_by_role("button", name="steps", exact=True).click()
+    assert curves_of(page).count() == 3

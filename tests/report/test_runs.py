@@ -9,8 +9,9 @@ import pytest
 
 from mepg.errors import UsageError
 from mepg.report.runs import collect, read_run
-from mepg.run.files import read_sealed
+from mepg.run.files import read_sealed, write_sealed_arrays
 from mepg.run.folder import Folder
+from mepg.run.identity import Identity
 
 from .by_hand import alter, make, write_arrays, write_run
 
@@ -171,11 +172,7 @@ def test_evaluations_that_would_run_code(tmp_path):
 def test_a_finished_run_that_lost_a_file(tmp_path, name):
     folder = write_run(tmp_path / "run", make())
     (folder / name).unlink()
-    runs, problems = collect([tmp_path])
-    if name == "result.json":
-        assert not runs[0].finished
-    else:
-        assert "without its evaluations.npz" in problems[0].reason
+    assert only_reason(tmp_path) == f"holds a finished run without its {name}"
 
 
 @pytest.mark.parametrize(
@@ -218,3 +215,65 @@ def test_reading_changes_nothing(tmp_path):
     collect([tmp_path])
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     assert len(Folder(folder).evaluations(make())) == 4
+
+
+ROWS = ["1000,100,8.0", "2000,50,24.0", "4000,100,44.0"]
+
+
+def test_seconds_at_each_evaluation_are_read_off_the_metrics(tmp_path):
+    run = read_run(write_run(tmp_path / "run", make(), rows=ROWS))
+    assert run.clock.processor.tolist() == [8.0, 24.0, 34.0, 44.0]
+    assert run.clock.passed.tolist() == [10.0, 30.0, 40.0, 50.0]
+
+
+@pytest.mark.parametrize("rows", [[], ["1000,,"], ["1000,1,2.0", "2000,1,1.0"], ["1000,nan,nan"], ["1000,1,inf"]])
+def test_processor_time_that_is_not_known_throughout_is_not_known(tmp_path, rows):
+    assert read_run(write_run(tmp_path / "run", make(), rows=rows)).clock.processor is None
+
+
+def test_a_row_that_is_half_written_is_passed_over(tmp_path):
+    run = read_run(write_run(tmp_path / "run", make(), rows=[*ROWS[:2], "30"], finished=False, share=0.5))
+    assert run.clock.processor.tolist() == [8.0, 24.0]
+
+
+def test_a_published_folder_with_a_file_missing_altered_or_of_another_run(tmp_path):
+    """Each is named and left out; a folder that is whole stays."""
+    other = write_run(tmp_path / "other", make(seed=9), rows=ROWS)
+    policy(other, make(seed=9))
+
+    def lose(name):
+        return lambda folder: (folder / name).unlink()
+
+    def alter_a_digit(name):
+        def act(folder):
+            content = bytearray((folder / name).read_bytes())
+            place = content.index(b"1", len(content) // 2) if name.endswith((".csv", ".json")) else len(content) // 2
+            content[place] ^= 1
+            (folder / name).write_bytes(content)
+
+        return act
+
+    def take_from_another(name):
+        return lambda folder: (folder / name).write_bytes((other / name).read_bytes())
+
+    names = ("run.json", "result.json", "evaluations.npz", "metrics.csv", "policy.safetensors")
+    harms = {
+        f"{harm.__name__}-{name}": harm(name)
+        for harm in (lose, alter_a_digit, take_from_another)
+        for name in names
+        if (harm, name) not in ((lose, "policy.safetensors"), (take_from_another, "run.json"))
+    }  # a policy is published for some runs only; another run's run.json makes everything else another run's
+    for seed, (name, act) in enumerate(harms.items()):
+        act(policy(write_run(tmp_path / "runs" / name, make(seed=seed), rows=["1000,11,1.5"]), make(seed=seed)))
+    policy(write_run(tmp_path / "runs" / "whole", make(seed=99), rows=ROWS), make(seed=99))
+    runs, problems = collect([tmp_path / "runs"])
+    assert [run.path.name for run in runs] == ["whole"]
+    assert {problem.path.name for problem in problems} == harms.keys()
+    for problem in problems:
+        assert problem.reason
+        assert "\n" not in problem.reason
+
+
+def policy(folder, config):
+    write_sealed_arrays(folder / "policy.safetensors", {"agent.w": np.ones(64)}, Identity(config, None).to_json())
+    return folder

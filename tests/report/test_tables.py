@@ -18,7 +18,7 @@ def test_own_runs_are_told_apart(tmp_path):
     write_run(tmp_path / "b", make(seed=1))
     write_run(tmp_path / "c", make(settings=["dropout.p=0.3"]))
     write_run(tmp_path / "d", make(steps=8000))
-    write_run(tmp_path / "e", make("sac", HOPPER), finished=False)
+    write_run(tmp_path / "e", make("sac", HOPPER), finished=False, share=0.5)
     runs, _ = collect([tmp_path])
     groups, shared = group_variants(runs)
     assert {label: len(members) for label, members in groups.items()} == {

@@ -9,8 +9,20 @@ from pathlib import Path
 from mepg.errors import UsageError
 from mepg.paper.experiments import ALL_TASKS, Selection, select
 from mepg.paper.tables import divided_by_best, find_selections, improvements, paper_table, runs_of, title_of
+from mepg.report.cost import find_benchmark, in_words, with_hours
 from mepg.report.figures import make_curves
-from mepg.report.page import CurvesBlock, Page, PlanProgress, Report, Section, TableBlock, own_sections, write_page
+from mepg.report.long import Series, beside, read_long, to_long
+from mepg.report.page import (
+    CurvesBlock,
+    Page,
+    PlanProgress,
+    Report,
+    Section,
+    TableBlock,
+    own_sections,
+    write_file,
+    write_page,
+)
 from mepg.report.runs import Run, collect
 from mepg.run.config import Config
 
@@ -30,13 +42,25 @@ PROGRESS_NOTE = "{}. Such values are not the paper's, and not to be read as a su
 OWN_NOTE = "These belong to no plan of the paper, so nothing of the paper stands beside them."
 
 
-def write_report(paths: Sequence[Path], out: Path, experiments: Collection[str] = ()) -> Report:
+def write_report(
+    paths: Sequence[Path],
+    out: Path,
+    experiments: Collection[str] = (),
+    *,
+    long: Path | None = None,
+    baselines: Sequence[Path] = (),
+) -> Report:
     """A page about all runs in these folders: see `report/page.py`.
 
     The paper's own tables are there where runs of its experiments are. Of those that need none, which count
     parameters, also those of the `experiments`. A page with nothing on it is refused: one that says more may be there.
+    `long` is where the runs' curves are written in the form of `report/long.py`, and `baselines` are files of that
+    form, drawn beside the runs.
     """
-    runs, problems = collect(paths)
+    series = {path: read_long(path) for path in baselines}
+    benchmark = find_benchmark(paths)
+    found, problems = collect(paths)
+    runs = with_hours(found, benchmark)
     selections = find_selections(runs)
     counted = [name for name in TABLES["Parameters"] if selections or name in experiments]
     if not runs and not counted:
@@ -48,13 +72,29 @@ def write_report(paths: Sequence[Path], out: Path, experiments: Collection[str] 
         for title, names in TABLES.items()
         if (there := [block for name in names for block in blocks if block.table.name == name])
     ]
+    others = [one for path, several in series.items() for one in _require_some_beside(path, several, runs)]
+    if long is not None:
+        write_file(long, to_long(runs))
+    page = Page(runs, problems, hours_note=in_words(runs, benchmark))
     if not selections:
-        return write_page(Page(runs, problems, first=own_sections(runs), then=tables), out)
-    curves = _curves_blocks(selections, runs)
+        return write_page(page._replace(first=own_sections(runs, baselines=others), then=tables), out)
+    curves = _curves_blocks(selections, runs, others)
     taken = set().union(*(selection.all_configs() for selection in selections))
-    own = own_sections([run for run in runs if run.config not in taken], "Other runs", OWN_NOTE)
+    own = own_sections([run for run in runs if run.config not in taken], "Other runs", OWN_NOTE, others)
     sections = [Section("curves", "Learning curves", curves, CURVES_NOTE)] if curves else []
-    return write_page(Page(runs, problems, then=[*sections, *tables, *own], plans=_progress(selections, runs)), out)
+    return write_page(page._replace(then=[*sections, *tables, *own], plans=_progress(selections, runs)), out)
+
+
+def _require_some_beside(path: Path, series: Sequence[Series], runs: Sequence[Run]) -> Sequence[Series]:
+    """The series, if at least one of them is about an environment of the runs."""
+    if not beside(series, {run.env for run in runs}):
+        theirs, ours = ({one.env for one in several} for several in (series, runs))
+        raise UsageError(f"{path} is about {_some(theirs)}, and the runs are about {_some(ours)}: nothing to compare")
+    return series
+
+
+def _some(names: Collection[str]) -> str:
+    return ", ".join(sorted(names)[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _by_plan(selections: Iterable[Selection]) -> list[list[Selection]]:
@@ -97,7 +137,9 @@ def _table_blocks(selections: Sequence[Selection], runs: Sequence[Run], counted:
     return blocks + [TableBlock(table, table.name, open=table.name == "table10") for table in counts]
 
 
-def _curves_blocks(selections: Sequence[Selection], runs: Sequence[Run]) -> list[CurvesBlock]:
+def _curves_blocks(
+    selections: Sequence[Selection], runs: Sequence[Run], baselines: Sequence[Series]
+) -> list[CurvesBlock]:
     """The paper's figures, except those that would repeat one above; then the rows that are in none of them."""
     blocks = []
     for group in _by_plan(selections):
@@ -108,19 +150,22 @@ def _curves_blocks(selections: Sequence[Selection], runs: Sequence[Run]) -> list
             new = {label: {run.config for run in members} - shown for label, members in rows.items()}
             if selection.experiment.shown_as == "curves" and any(new.values()):
                 shown |= set().union(*new.values())
-                blocks.append(_curves_block(selection, selection.name, title_of(selection), rows))
+                blocks.append(_curves_block(selection, selection.name, title_of(selection), rows, baselines))
             elif selection.experiment.shown_as == "table":
                 for label in (label for label in rows if new[label]):
                     others.setdefault(label, []).extend(run for run in rows[label] if run not in others[label])
         whole = group[0]._replace(experiment=group[0].experiment._replace(rows=(), envs=ALL_TASKS))
-        blocks.append(_curves_block(whole, "others", "Other rows of the paper's tables", others))
+        blocks.append(_curves_block(whole, "others", "Other rows of the paper's tables", others, baselines))
     return [block for block in blocks if block.curves.panels]
 
 
-def _curves_block(selection: Selection, name: str, title: str, rows: dict[str, list[Run]]) -> CurvesBlock:
+def _curves_block(
+    selection: Selection, name: str, title: str, rows: dict[str, list[Run]], baselines: Sequence[Series]
+) -> CurvesBlock:
     experiment, plan = selection.experiment, selection.plan
     graded = any(row.dropout_p is not None for row in experiment.rows)
-    curves = make_curves(f"{name}-{selection.folder_name}", title, rows, envs=experiment.envs, graded=graded)
+    file_name = f"{name}-{selection.folder_name}"
+    curves = make_curves(file_name, title, rows, envs=experiment.envs, graded=graded, baselines=baselines)
     note = "" if plan.is_papers else f"{plan.difference}."
     unfold = len(curves.legend) > 1 or name == "figure2"
     return CurvesBlock(curves, unfold, selection.folder_name, plan.is_papers, note)

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
+import numpy.typing as npt
 from matplotlib import style
 from matplotlib.figure import Figure
 
-from mepg.report.runs import Run
+from mepg.report.long import Series, beside
+from mepg.report.runs import Measured, Run
 from mepg.report.statistics import Floats
 from mepg.report.tables import group_variants, short_name
 from mepg.run.files import write_whole
@@ -45,6 +47,7 @@ class Curve(NamedTuple):
     mean: list[float]
     half_std: list[float]
     runs: list[int]
+    hours: list[float] | None = None  # core-hours at these steps, the mean over seeds; None: not known of all
 
 
 class Curves(NamedTuple):
@@ -59,25 +62,43 @@ class Curves(NamedTuple):
         """Each label's colour."""
         return {curve.label: curve.colour for panel in self.panels.values() for curve in panel}
 
+    @property
+    def over_hours(self) -> Curves | None:
+        """The same curves over core-hours, as far as these are known."""
+        timed = {env: [curve for curve in panel if curve.hours is not None] for env, panel in self.panels.items()}
+        panels = {env: panel for env, panel in timed.items() if panel}
+        return self._replace(name=f"{self.name}-hours", panels=panels) if panels else None
 
-def own_curves(runs: Sequence[Run]) -> Curves:
+
+def own_curves(runs: Sequence[Run], baselines: Sequence[Series] = ()) -> Curves:
     """Curves of any runs: one for each variant and environment, over its seeds."""
     rows, _ = group_variants(runs)
-    return make_curves("own-curves", "Learning curves", rows, envs=sorted({run.config.env for run in runs}))
+    envs = sorted({run.env for run in runs})
+    return make_curves("own-curves", "Learning curves", rows, envs=envs, baselines=baselines)
 
 
 def make_curves(
-    name: str, title: str, rows: Mapping[str, Sequence[Run]], *, envs: Sequence[str], graded: bool = False
+    name: str,
+    title: str,
+    own: Mapping[str, Sequence[Run]],
+    *,
+    envs: Sequence[str],
+    graded: bool = False,
+    baselines: Sequence[Series] = (),
 ) -> Curves:
-    """A curve for each row and environment that has runs; `graded` colours go from the first row to the last."""
-    evaluated = {label: [run for run in runs if len(run.steps)] for label, runs in rows.items()}
-    rows = {label: runs for label, runs in evaluated.items() if runs}
+    """A curve for each row and environment that has runs, and for others' results on the same environments.
+
+    `graded` colours go from the first row to the last.
+    """
+    evaluated = {label: [run for run in runs if len(run.steps)] for label, runs in own.items()}
+    rows: dict[str, Sequence[Measured]] = {label: runs for label, runs in evaluated.items() if runs}
+    rows |= beside(baselines, {run.env for runs in rows.values() for run in runs})
     colours = _colours(list(rows), graded)
     panels = {
         env: [
             _curve(label, colours[label], there)
             for label, runs in rows.items()
-            if (there := [run for run in runs if run.config.env == env])
+            if (there := [run for run in runs if run.env == env])
         ]
         for env in envs
     }
@@ -113,7 +134,7 @@ def draw_learning_curve(path: Path, title: str, evaluations: Evaluations) -> Non
 
 
 @STYLE
-def draw_curves(curves: Curves) -> dict[str, bytes]:
+def draw_curves(curves: Curves, *, over_hours: bool = False) -> dict[str, bytes]:
     """A panel for each environment, as .png and .svg."""
     columns = min(4, len(curves.panels))
     lines = -(-len(curves.panels) // columns)
@@ -125,11 +146,15 @@ def draw_curves(curves: Curves) -> dict[str, bytes]:
     for axes, (env, panel) in zip(grid, curves.panels.items(), strict=False):
         for curve in panel:
             mean, half = np.array(curve.mean), np.array(curve.half_std)
-            axes.fill_between(curve.steps, mean - half, mean + half, color=curve.colour, alpha=0.15, lw=0)
-            (handles[curve.label],) = axes.plot(curve.steps, mean, color=curve.colour, lw=1.6)
+            across = curve.hours if over_hours and curve.hours is not None else curve.steps
+            axes.fill_between(across, mean - half, mean + half, color=curve.colour, alpha=0.15, lw=0)
+            (handles[curve.label],) = axes.plot(across, mean, color=curve.colour, lw=1.6)
         axes.set_title(plain(short_name(env)), parse_math=False)
-        show_steps(axes)
-    figure.supxlabel("environment steps")
+        if over_hours:
+            axes.set_xlim(left=0)
+        else:
+            show_steps(axes)
+    figure.supxlabel("core-hours" if over_hours else "environment steps")
     figure.supylabel("return")
     labels = [plain(label) for label in handles]
     figure.legend(handles.values(), labels, loc="outside upper left", ncols=min(5, len(labels)))
@@ -155,16 +180,26 @@ def draw_heat_map(title: str, envs: Sequence[str], rows: Mapping[str, Mapping[st
     return {kind: to_picture(figure, kind) for kind in FORMATS}
 
 
-def _curve(label: str, colour: str, runs: Sequence[Run]) -> Curve:
-    longest = max((run.steps for run in runs), key=len)
-    means = np.full((len(runs), len(longest)), np.nan)
-    for row, run in zip(means, runs, strict=True):
-        row[: len(run.steps)] = run.means
+def _curve(label: str, colour: str, runs: Sequence[Measured]) -> Curve:
+    # One's own runs of a row are evaluated at the same steps. Others' may not be: theirs are read off between two.
+    steps = np.unique(np.concatenate([run.steps for run in runs]))
+    steps = steps[steps >= max(run.steps[0] for run in runs)]
+    means = np.array([np.interp(steps, run.steps, run.means, right=np.nan) for run in runs])
     # The spread is that of the evaluations themselves; only then is it smoothed, for the eye.
-    window = max(1, min(WINDOW, len(longest) // 20))
+    window = max(1, min(WINDOW, len(steps) // 20))
     mean, std = smooth(np.nanmean(means, axis=0), window), smooth(np.nanstd(means, axis=0), window)
     count = np.isfinite(means).sum(axis=0)
-    return Curve(label, colour, longest.tolist(), _visible(mean), _visible(std / 2), count.tolist())
+    hours = _hours(steps, runs)
+    return Curve(label, colour, steps.tolist(), _visible(mean), _visible(std / 2), count.tolist(), hours)
+
+
+def _hours(steps: npt.NDArray[np.int64], runs: Sequence[Measured]) -> list[float] | None:
+    """Each stretch costs what it costs on average those that got through it: so the sum never falls."""
+    known = [(run.steps, run.hours) for run in runs if run.hours is not None]
+    if len(known) < len(runs):
+        return None
+    reached = np.array([np.interp(steps, at, hours, right=np.nan) for at, hours in known])
+    return _visible(np.cumsum(np.nanmean(np.diff(reached, axis=1, prepend=0.0), axis=0)))
 
 
 def _visible(values: Floats) -> list[float]:

@@ -20,6 +20,7 @@ import mepg
 from mepg.errors import UsageError
 from mepg.report.figures import Curves, draw_curves, draw_heat_map, own_curves
 from mepg.report.inspection import draw_inspections
+from mepg.report.long import Series
 from mepg.report.runs import Problem, Run
 from mepg.report.statistics import Estimate
 from mepg.report.tables import Table, own_tables, short_name, show, show_difference, show_with_std, to_csv, to_markdown
@@ -87,6 +88,7 @@ class Page(NamedTuple):
     first: Sequence[Section] = ()  # before the overview
     then: Sequence[Section] = ()  # after it
     plans: Sequence[PlanProgress] = ()  # of a paper, whose numbers stand beside the runs'
+    hours_note: str = ""  # where core-hours come from, if they are known
 
 
 class Report(NamedTuple):
@@ -106,9 +108,11 @@ class Inspected(NamedTuple):
     picture: bytes
 
 
-def own_sections(runs: Sequence[Run], title: str = "Runs", note: str = "") -> list[Section]:
+def own_sections(
+    runs: Sequence[Run], title: str = "Runs", note: str = "", baselines: Sequence[Series] = ()
+) -> list[Section]:
     """Curves and tables of any runs, if there are any."""
-    curves = own_curves(runs)
+    curves = own_curves(runs, baselines)
     blocks = [CurvesBlock(curves)] if curves.panels else []
     tables = [TableBlock(table, table.name) for table in own_tables(runs)]
     return [Section("own", title, [*blocks, *tables], note)] if runs else []
@@ -140,6 +144,15 @@ def write_page(page: Page, out: Path) -> Report:
     return Report(out, [folder / name for name in files], len(page.runs), page.problems)
 
 
+def write_file(path: Path, text: str) -> None:
+    """A file of the user's choice."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, text.encode("utf-8", "replace"))
+    except OSError as error:
+        raise not_writable(path.parent, error) from None
+
+
 def _write(out: Path, folder: Path, html: bytes, files: dict[str, bytes]) -> None:
     if out.is_dir():
         raise UsageError(f"{out} is a folder; the report needs a file's name, such as report.html")
@@ -153,7 +166,11 @@ def _write(out: Path, folder: Path, html: bytes, files: dict[str, bytes]) -> Non
 
 
 def _curves_files(block: CurvesBlock) -> dict[str, bytes]:
-    return {f"{block.curves.name}.{kind}": picture for kind, picture in draw_curves(block.curves).items()}
+    files = {f"{block.curves.name}.{kind}": picture for kind, picture in draw_curves(block.curves).items()}
+    if (timed := block.curves.over_hours) is not None:
+        pictures = draw_curves(timed, over_hours=True)
+        files |= {f"{timed.name}.{kind}": picture for kind, picture in pictures.items()}
+    return files
 
 
 def _table_files(block: TableBlock) -> dict[str, bytes]:

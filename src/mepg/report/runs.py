@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +14,20 @@ import numpy.typing as npt
 from mepg.errors import UsageError
 from mepg.report.statistics import Floats
 from mepg.run.config import Config
-from mepg.run.files import Damaged, finite
+from mepg.run.files import Damaged, finite, read_sealed_arrays, read_until, read_whole
 from mepg.run.folder import Folder
 from mepg.run.session import mean_of_five_best
 from mepg.words import many
 
 # A folder with one of these and without run.json is a damaged run.
 TRACES = {"evaluations.npz", "metrics.csv", "policy.safetensors", "result.json", ".run.json.writing"}
+
+
+class Clock(NamedTuple):
+    """Seconds at each evaluation, as far as metrics.csv says."""
+
+    processor: Floats | None
+    passed: Floats | None
 
 
 class Run(NamedTuple):
@@ -33,6 +41,13 @@ class Run(NamedTuple):
     seconds: float | None  # None until it is finished
     eval_seconds: float  # of these, 0 where the run does not say
     versions: dict[str, str]  # that it was started with
+    clock: Clock
+    hours: Floats | None = None  # core-hours: see `cost`
+    hours_from: Literal["processor time", "benchmark", "wall clock"] | None = None
+
+    @property
+    def env(self) -> str:
+        return self.config.env
 
     @property
     def means(self) -> Floats:
@@ -50,6 +65,19 @@ class Run(NamedTuple):
         return None if self.seconds is None else self.seconds - self.eval_seconds
 
 
+class Measured(Protocol):
+    """What a learning curve needs of a run, one's own or another's."""
+
+    @property
+    def env(self) -> str: ...
+    @property
+    def steps(self) -> npt.NDArray[np.int64]: ...
+    @property
+    def means(self) -> Floats: ...
+    @property
+    def hours(self) -> Floats | None: ...
+
+
 class Problem(NamedTuple):
     """A folder that was left out, and why."""
 
@@ -65,10 +93,12 @@ def read_run(path: Path) -> Run:
         result = folder.result(config)
         versions = folder.versions()
         steps, returns = _evaluations(folder, config)
-    except (OSError, Damaged, RecursionError, MemoryError, OverflowError, ValueError) as error:
+        clock = _clock(folder, config, steps)
+        _check_policy(folder, config)
+    except (OSError, Damaged, RecursionError, MemoryError, OverflowError, ValueError, KeyError) as error:
         raise UsageError(f"{path} cannot be read: {type(error).__name__}: {error}") from None
     seconds, eval_seconds = (None, 0.0) if result is None else _check_result(folder, config, result, returns)
-    return Run(path, config, steps, returns, result is not None, seconds, eval_seconds, versions)
+    return Run(path, config, steps, returns, result is not None, seconds, eval_seconds, versions, clock)
 
 
 def collect(paths: Iterable[Path]) -> tuple[list[Run], list[Problem]]:
@@ -139,10 +169,44 @@ def _evaluations(folder: Folder, config: Config) -> tuple[npt.NDArray[np.int64],
         )
     if folder.result_file.exists() and len(evaluations) != whole:
         raise UsageError(f"{folder.path} holds a finished run with {len(evaluations)} of {many(whole, 'evaluation')}")
+    if not folder.result_file.exists() and len(evaluations) == whole and not (folder.path / "checkpoints").exists():
+        raise UsageError(f"{folder.path} holds a finished run without its {folder.result_file.name}")
     returns = np.array([[episode.total for episode in episodes] for episodes in evaluations.values()], float)
     if not np.isfinite(returns).all():
         raise UsageError(f"{folder.evaluations_file} has a return that is not finite")
     return np.array(list(evaluations), np.int64), returns.reshape(len(evaluations), config.eval_episodes)
+
+
+def _clock(folder: Folder, config: Config, steps: npt.NDArray[np.int64]) -> Clock:
+    """From metrics.csv, which has to be what was written if the run is finished."""
+    ending = folder.ending(config)
+    sealed = None if ending is None else ending.files.get(folder.metrics_file.name)
+    if sealed is None and (ending is not None or not folder.metrics_file.exists()):
+        return Clock(None, None)
+    content = read_whole(folder.metrics_file) if sealed is None else read_until(folder.metrics_file, sealed)
+    rows = list(csv.DictReader(content.decode("ascii", "replace").splitlines()))
+    whole = [row for row in rows if None not in row.values()]  # the last may be half written
+    at = np.array([float(row["time/total_timesteps"]) for row in whole])
+    speed, processor = (
+        np.array([float(row.get(name) or "nan") for row in whole]) for name in ("time/fps", "time/processor_seconds")
+    )
+    passed = np.cumsum(np.diff(at, prepend=0.0) / np.maximum(speed, 1e-9))
+    return Clock(_read_off(steps, at, processor), _read_off(steps, at, passed))
+
+
+def _read_off(steps: npt.NDArray[np.int64], at: Floats, seconds: Floats) -> Floats | None:
+    """Seconds at these steps; None unless they are known throughout, and grow."""
+    if not len(at) or not (np.diff(seconds, prepend=0.0) >= 0).all() or not seconds[-1] < 1e12:
+        return None
+    found: Floats = np.interp(steps, [0.0, *at], [0.0, *seconds])
+    return found
+
+
+def _check_policy(folder: Folder, config: Config) -> None:
+    """A policy that lies beside the results has to be this run's, as it was written."""
+    for path in (folder.policy_file, folder.best_file):
+        if path.exists() and Config.from_json(read_sealed_arrays(path)[1].get("config")) != config:
+            raise Damaged(f"{path.name} is another run's")
 
 
 def _check_result(folder: Folder, config: Config, result: dict[str, Any], returns: Floats) -> tuple[float, float]:

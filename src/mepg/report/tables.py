@@ -159,18 +159,23 @@ def show_difference(cell: Cell, unit: Unit) -> str:
     return show(cell.difference, unit, signed=True, like=cell.published.value)
 
 
+def not_a_formula(text: str) -> str:
+    """Text that a spreadsheet does not take for a formula."""
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+
+
 def to_csv(table: Table) -> str:
     """One line for each cell, and one for each row's interquartile mean."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     for line in table.lines:
-        head = [table.name, table.plan, str(table.is_papers).lower(), _plain(line.label), line.algorithm]
+        head = [table.name, table.plan, str(table.is_papers).lower(), not_a_formula(line.label), line.algorithm]
         for cell in line.cells:
             ours = (cell.ours, cell.std, cell.difference, cell.final)
             numbers = map(_digits, (*(cell.published or [None] * 2), *ours, *(cell.iqm or [None] * 3)))
             counts = (cell.found, cell.wanted, cell.unfinished)
-            writer.writerow([*head, line.dropout_p, _plain(cell.env), table.unit, *numbers, *counts])
+            writer.writerow([*head, line.dropout_p, not_a_formula(cell.env), table.unit, *numbers, *counts])
         if line.iqm is not None:
             tasks = "+".join(map(short_name, line.iqm_tasks))
             writer.writerow([*head, line.dropout_p, tasks, "iqm", *[""] * 6, *map(_digits, line.iqm), *[""] * 3])
@@ -240,11 +245,6 @@ def _differences(config: Config) -> list[str]:
 
 def _digits(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"
-
-
-def _plain(text: str) -> str:
-    """Text that a spreadsheet does not take for a formula."""
-    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
 
 def _escaped(text: str) -> str:

@@ -38,11 +38,12 @@
       this.place = place;
       this.panel = panel;
       this.hidden = new Set();
-      this.step = null;
+      this.over = "steps"; // or "hours"
+      this.at = null; // the place along the axis that is pointed at
       this.svg = document.createElementNS(NS, "svg");
       this.svg.setAttribute("role", "img");
       this.svg.setAttribute("tabindex", "0");
-      this.svg.setAttribute("aria-label", `Return against steps on ${panel.env}; arrow keys move along the curves`);
+      this.svg.setAttribute("aria-label", `Return on ${panel.env}; arrow keys move along the curves`);
       this.tip = document.createElement("div");
       this.tip.className = "tip";
       this.tip.hidden = true;
@@ -57,7 +58,13 @@
     }
 
     get visible() {
-      return this.panel.curves.filter((curve) => !this.hidden.has(curve.label));
+      return this.panel.curves.filter((curve) => !this.hidden.has(curve.label) && curve[this.over]);
+    }
+
+    across(over) {
+      this.over = over;
+      this.leave();
+      this.draw();
     }
 
     toggle(label, shown) {
@@ -79,7 +86,9 @@
       this.svg.replaceChildren();
       const curves = this.visible;
       if (!curves.length) {
-        svgElement(this.svg, "text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "every curve is switched off");
+        const known = this.panel.curves.some((curve) => curve[this.over]);
+        const why = known ? "every curve is switched off" : "core-hours are not known";
+        svgElement(this.svg, "text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, why);
         return;
       }
       let low = Infinity, high = -Infinity, last = 0;
@@ -88,13 +97,14 @@
           low = Math.min(low, mean - curve.half_std[i]);
           high = Math.max(high, mean + curve.half_std[i]);
         });
-        last = Math.max(last, curve.steps.at(-1));
+        last = Math.max(last, curve[this.over].at(-1));
       }
       const room = (high - low || Math.abs(high) || 1) * 0.05;
       low -= room;
       high += room;
       const right = width - MARGIN.right, bottom = height - MARGIN.bottom;
-      this.x = (step) => MARGIN.left + (step / last) * (right - MARGIN.left);
+      last ||= 1;
+      this.x = (place) => MARGIN.left + (place / last) * (right - MARGIN.left);
       this.y = (value) => bottom - ((value - low) / (high - low)) * (bottom - MARGIN.top);
       this.unx = (x) => ((x - MARGIN.left) / (right - MARGIN.left)) * last;
       this.bottom = bottom;
@@ -104,9 +114,9 @@
         const text = axisNumber(value, Math.max(Math.abs(low), Math.abs(high)));
         svgElement(this.svg, "text", { x: MARGIN.left - 7, y: this.y(value) + 4, "text-anchor": "end" }, text);
       }
-      for (const step of ticks(0, last, width < 420 ? 4 : 6)) {
-        const anchor = this.x(step) > right - 14 ? "end" : "middle";
-        svgElement(this.svg, "text", { x: this.x(step), y: height - 7, "text-anchor": anchor }, axisNumber(step, last));
+      for (const place of ticks(0, last, width < 420 ? 4 : 6)) {
+        const anchor = this.x(place) > right - 14 ? "end" : "middle";
+        svgElement(this.svg, "text", { x: this.x(place), y: height - 7, "text-anchor": anchor }, axisNumber(place, last));
       }
       for (const curve of curves) this.drawCurve(curve);
       this.cursor = svgElement(this.svg, "g", {});
@@ -114,9 +124,10 @@
 
     drawCurve(curve) {
       const group = svgElement(this.svg, "g", { "data-curve": curve.label });
-      const point = (i, value) => `${this.x(curve.steps[i]).toFixed(1)},${this.y(value).toFixed(1)}`;
-      const up = curve.steps.map((_, i) => point(i, curve.mean[i] + curve.half_std[i]));
-      const down = curve.steps.map((_, i) => point(i, curve.mean[i] - curve.half_std[i])).reverse();
+      const places = curve[this.over];
+      const point = (i, value) => `${this.x(places[i]).toFixed(1)},${this.y(value).toFixed(1)}`;
+      const up = places.map((_, i) => point(i, curve.mean[i] + curve.half_std[i]));
+      const down = places.map((_, i) => point(i, curve.mean[i] - curve.half_std[i])).reverse();
       svgElement(group, "polygon", { points: [...up, ...down].join(" "), fill: curve.colour, opacity: 0.14 });
       const all = Math.max(...curve.runs);
       const whole = curve.runs.filter((runs) => runs === all).length; // fewer runs only ever at the end
@@ -127,8 +138,8 @@
         if (points.length > 1) svgElement(group, "polyline", { points: points.join(" "), ...style, ...dashes });
       };
       line(0, whole, {});
-      line(Math.max(whole - 1, 0), curve.steps.length, whole < curve.steps.length ? { "stroke-dasharray": "5 4" } : {});
-      if (curve.steps.length === 1) {
+      line(Math.max(whole - 1, 0), places.length, whole < places.length ? { "stroke-dasharray": "5 4" } : {});
+      if (places.length === 1) {
         const [x, y] = point(0, curve.mean[0]).split(",");
         svgElement(group, "circle", { cx: x, cy: y, r: 3, fill: curve.colour });
       }
@@ -144,34 +155,39 @@
       if (event.key === "Escape") this.leave();
       if (!curve || !["ArrowLeft", "ArrowRight"].includes(event.key)) return;
       event.preventDefault();
-      const here = this.step === null ? -1 : nearest(curve.steps, this.step);
+      const places = curve[this.over];
+      const here = this.at === null ? -1 : nearest(places, this.at);
       const next = here + (event.key === "ArrowRight" ? 1 : -1);
-      this.showAt(curve.steps[Math.max(0, Math.min(curve.steps.length - 1, next))]);
+      this.showAt(places[Math.max(0, Math.min(places.length - 1, next))]);
     }
 
     leave() {
-      this.step = null;
+      this.at = null;
       this.tip.hidden = true;
       this.cursor?.replaceChildren();
     }
 
-    showAt(step) {
+    showAt(place) {
       const curves = this.visible;
-      if (step === undefined || !curves.length || !this.cursor) return;
-      const steps = [...new Set(curves.flatMap((curve) => curve.steps))];
-      this.step = steps[nearest(steps, step)];
+      if (place === undefined || !curves.length || !this.cursor) return;
+      const places = [...new Set(curves.flatMap((curve) => curve[this.over]))];
+      this.at = places[nearest(places, place)];
+      // Runs are evaluated at the same steps, but each after hours of its own: then its nearest evaluation is shown.
+      const index = (own) =>
+        this.over === "steps" ? own.indexOf(this.at) : this.at <= own.at(-1) ? nearest(own, this.at) : -1;
       const values = curves
-        .map((curve) => ({ curve, i: curve.steps.indexOf(this.step) }))
+        .map((curve) => ({ curve, i: index(curve[this.over]) }))
         .filter(({ i }) => i >= 0)
         .sort((a, b) => b.curve.mean[b.i] - a.curve.mean[a.i]);
-      const x = this.x(this.step);
+      const x = this.x(this.at);
       this.cursor.replaceChildren();
       svgElement(this.cursor, "line", { class: "cursor", x1: x, x2: x, y1: MARGIN.top, y2: this.bottom });
       const title = document.createElement("b");
-      title.textContent = `${this.step.toLocaleString("en")} steps`;
+      const unit = this.over === "steps" ? "steps" : "core-hours";
+      title.textContent = `${this.at.toLocaleString("en")} ${unit}`;
       this.tip.replaceChildren(title);
       for (const { curve, i } of values) {
-        svgElement(this.cursor, "circle", { cx: x, cy: this.y(curve.mean[i]), r: 3.5, fill: curve.colour });
+        svgElement(this.cursor, "circle", { cx: this.x(curve[this.over][i]), cy: this.y(curve.mean[i]), r: 3.5, fill: curve.colour });
         const row = document.createElement("div");
         const [dot, label, value] = ["i", "span", "em"].map((name) => document.createElement(name));
         dot.style.background = curve.colour;
@@ -192,6 +208,13 @@
     const panels = data[Number(block.dataset.curves)];
     const plots = [...block.querySelectorAll("[data-panel]")].map(
       (figure) => new Plot(figure.querySelector(".plot"), panels[Number(figure.dataset.panel)]));
+    const switches = [...block.querySelectorAll(".switch button")];
+    for (const button of switches) {
+      button.addEventListener("click", () => {
+        for (const one of switches) one.setAttribute("aria-pressed", String(one === button));
+        for (const plot of plots) plot.across(button.dataset.over);
+      });
+    }
     for (const button of block.querySelectorAll(".legend button")) {
       button.addEventListener("click", () => {
         const shown = button.getAttribute("aria-pressed") !== "true";
