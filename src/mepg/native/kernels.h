@@ -10,7 +10,6 @@
 #if THREADS > 1
 #include <atomic>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #endif
 #if defined(__x86_64__)
@@ -398,6 +397,12 @@ INLINE int least(int a, int b) { return a < b ? a : b; }
 #if THREADS > 1
 INLINE int share(int tiles, int t) { return tiles * t / THREADS; }  // where thread t's tiles begin
 
+INLINE void pause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+
 struct Team {
   std::atomic<int> here{0}, meetings{0};
   void meet() {  // nobody goes on before all are here, and then everybody sees what the others have written
@@ -405,12 +410,10 @@ struct Team {
     if (here.fetch_add(1, std::memory_order_acq_rel) == THREADS - 1) {
       here.store(0, std::memory_order_relaxed);
       meetings.store(before + 1, std::memory_order_release);
+      meetings.notify_all();
     } else {
-      for (int i = 0; meetings.load(std::memory_order_acquire) == before; i++)
-        if (i >= 4000) sched_yield();  // the other's core may be taken by another process
-#if defined(__x86_64__)
-        else _mm_pause();
-#endif
+      for (int i = 0; i < 4000 && meetings.load(std::memory_order_acquire) == before; i++) pause();
+      meetings.wait(before, std::memory_order_acquire);  // asleep: another process may have taken the other's core
     }
   }
 };
@@ -426,7 +429,7 @@ template <class Work> bool together(Work work) {
     pthread_t thread;
     static void* begin(void* given) {
       Member* me = (Member*)given;
-      while (!me->go->load(std::memory_order_acquire)) sched_yield();
+      me->go->wait(0, std::memory_order_acquire);
       Flush flush;
       if (me->go->load(std::memory_order_acquire) > 0) (*me->work)(me->t, *me->team);
       return nullptr;
@@ -447,6 +450,7 @@ template <class Work> bool together(Work work) {
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   const bool complete = started == THREADS - 1;
   go.store(complete ? 1 : -1, std::memory_order_release);
+  go.notify_all();
   if (complete) work(0, team);
   for (int i = 0; i < started; i++) pthread_join(members[i].thread, nullptr);
   return complete;
