@@ -69,7 +69,7 @@ def check(name, backend, tmp_path):
 
     folder, obs = Folder(tmp_path), eval_env.reset(0)
     with folder.claim(config):
-        save_policy(folder, Identity(config, envs.spaces), loop.state)
+        save_policy(folder, Identity(config, envs.spaces), loop.state, loop.step)
         folder.finish(config, {})
     action = load_policy(folder, eval_env).act(obs)
     np.testing.assert_allclose(action, config.build(envs.sizes).exploit(loop.state, obs[None])[0], atol=1e-6)
