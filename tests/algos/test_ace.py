@@ -13,7 +13,7 @@ from mepg.algos import ace
 from mepg.algos.ace import ACE_FLAT, Ace, Networks, OrnsteinUhlenbeck, make_tree
 from mepg.algos.ddpg import DDPG
 from mepg.core import agent
-from mepg.core.bellman import critic_gradient
+from mepg.core.bellman import actor_critic, critic_gradient
 from mepg.core.critics import make_critics
 from mepg.core.nets import Layer
 from mepg.core.spec import Dropout
@@ -240,9 +240,10 @@ def test_flat_with_masks_is_consistent(batch):
         alive=jnp.ones(len(batch.obs)),
         next_obs=batch.obs,
     )
-    assert critic_gradient(critics, theta, theta, pi, 0.0, still, KEY, spec)[1]["critic_loss"] == 0
+    equation = actor_critic(critics, theta, pi, 0.0, still, spec)
+    assert critic_gradient(equation, theta, still, KEY, spec)[1]["critic_loss"] == 0
     other = replace(spec, dropout=Dropout(p=0.5, masks="independent"))
-    assert critic_gradient(critics, theta, theta, pi, 0.0, still, KEY, other)[1]["critic_loss"] > 0
+    assert critic_gradient(equation, theta, still, KEY, other)[1]["critic_loss"] > 0
 
 
 def test_specs():

@@ -10,7 +10,7 @@ import pytest
 
 from mepg.core import bellman, policies
 from mepg.core.agent import build
-from mepg.core.bellman import critic_gradient
+from mepg.core.bellman import actor_critic, critic_gradient
 from mepg.core.critics import make_critics
 from mepg.core.nets import Layer, Norm, make_network
 from mepg.core.spec import Dropout, Gaussian, Noise, Spec, Temperature
@@ -26,7 +26,8 @@ def networks(spec, seed=0):
 
 
 def critic_loss(theta, theta_target, pi, alpha, batch, key, spec):
-    _, metrics = critic_gradient(make_critics(spec, SIZES), theta, theta_target, pi, alpha, batch, key, spec)
+    equation = actor_critic(make_critics(spec, SIZES), theta_target, pi, alpha, batch, spec)
+    _, metrics = critic_gradient(equation, theta, batch, key, spec)
     return metrics["critic_loss"], metrics
 
 
@@ -129,9 +130,8 @@ def test_by_hand(monkeypatch):
     spec, theta, theta_target, phi, batch = hand_made()
     mask = (jnp.array([[[2.0, 0.0]]]),)
     monkeypatch.setattr(bellman, "draw_masks", lambda *_: (mask, mask))
-    gradient, metrics = critic_gradient(
-        make_critics(spec, SIZES), theta, theta_target, pi(spec, phi), 0.0, batch, jax.random.key(0), spec
-    )
+    equation = actor_critic(make_critics(spec, SIZES), theta_target, pi(spec, phi), 0.0, batch, spec)
+    gradient, metrics = critic_gradient(equation, theta, batch, jax.random.key(0), spec)
     assert metrics["critic_loss"] == 105.125
     assert metrics["q"] == 17
     first, second = gradient
@@ -233,7 +233,8 @@ def test_smoothing_moves_the_next_action_within_its_clip(batch):
     theta, phi = networks(spec)
     seen, critics = [], make_critics(spec, SIZES)
     asked = critics._replace(all=lambda *args: (seen.append(args[2]), critics.all(*args))[1])
-    critic_gradient(asked, theta, theta, pi(spec, phi), 0.0, batch, jax.random.key(0), spec)
+    equation = actor_critic(asked, theta, pi(spec, phi), 0.0, batch, spec)
+    critic_gradient(equation, theta, batch, jax.random.key(0), spec)
     moved = np.abs(seen[0] - policies.make_policy(spec, SIZES).mode(phi, batch.next_obs))
     assert moved.max() == pytest.approx(0.25, abs=1e-6)
     assert np.abs(seen[0]).max() <= 1

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import optax
 
 from mepg.core import policies
-from mepg.core.bellman import critic_gradient
+from mepg.core.bellman import actor_critic, critic_gradient
 from mepg.core.critics import Critics, make_critics
 from mepg.core.improvement import policy_loss, temperature_loss
 from mepg.core.masks import draw_masks
@@ -149,9 +149,8 @@ def evaluate_policy(
     spec, (theta, theta_target, _) = parts.spec, state.critic
     phi_next = state.actor.params if state.actor.target is None else state.actor.target
     pi = partial(parts.actors.sample, phi_next, theta_target)
-    gradient, metrics = critic_gradient(
-        parts.critics, theta, theta_target, pi, _alpha(spec, state), batch, key, spec, weight
-    )
+    equation = actor_critic(parts.critics, theta_target, pi, _alpha(spec, state), batch, spec)
+    gradient, metrics = critic_gradient(equation, theta, batch, key, spec, weight)
     return descend(state.critic, gradient, spec.critic_lr), as_metrics(metrics)
 
 

@@ -1,8 +1,13 @@
-"""The minimalist ensemble consistent Bellman update: one mask m on both sides of the equation."""
+"""The minimalist ensemble consistent Bellman update: one mask m on both sides of the equation.
+
+What the two sides are, and how far they are apart, is an algorithm's own: its `Equation`. That both have the same
+mask, what y is, and what the loss is, is said here for all of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,61 +17,113 @@ from mepg.core.critics import Critics
 from mepg.core.masks import draw_masks
 from mepg.core.nets import Mask, Mlp
 from mepg.core.posterior import residual_noise
-from mepg.core.spec import Spec
+from mepg.core.spec import Dropout, Spec
 from mepg.core.types import Array, Batch, Key
 
 
+class Side(NamedTuple):
+    """A value that masked critics give, and what each of their masked units adds to it."""
+
+    value: Array  # [B], or [B, K]: the quantiles of a distribution
+    parts: Array | None  # [B, H], of the value or its quantiles' mean; None: several critics' units add to it
+    critic: Array  # whose it is: a number, or [B] of them
+
+
+class Equation(NamedTuple):
+    """A Bellman equation: what has to be equal, as functions of masks, and how far apart it is."""
+
+    following: Callable[[Mask | None, Sequence[Key]], Side]  # m, three keys -> the value of s' under policy and m
+    online: Callable[[Mlp, Mask | None, Array], Side]  # a critic's theta, m and number -> its value of s and a
+    distance: Callable[[Array, Array], Array]  # value, y -> [B], such as their difference, squared
+
+
 def critic_gradient(
-    critics: Critics,
-    theta: Mlp,
-    theta_target: Mlp,
-    pi: Callable[[Array, Key], tuple[Array, Array]],
-    alpha: Array | float,
-    batch: Batch,
-    key: Key,
-    spec: Spec,
-    weight: Array | float = 1.0,
+    equation: Equation, theta: Mlp, batch: Batch, key: Key, spec: Spec, weight: Array | float = 1.0
 ) -> tuple[Mlp, dict[str, Array]]:
     """Eq. (4): J(theta) = E[ 1/2 (D_m Q(s, a; theta) - (r + gamma E[D_m Q(s', a'; theta')]))^2 ], its gradient.
 
-    With alpha > 0, Eq. (7): the next value is D_m Q(s', a'; theta') - alpha log pi(a' | s').
-    Without dropout, the Bellman update of DDPG, TD3, SAC and REDQ. A `weight` for each transition is SUNRISE's.
-    With expected masks, E_m of all that: 1/2 (delta^2 + lambda sum_j (c_j - d_j)^2), delta of the complete networks.
+    Without dropout, the Bellman update of DDPG, TD3, SAC, REDQ and the others. A `weight` for each transition is
+    SUNRISE's.
     """
-    k_mask, k_action, k_smoothing, k_subset = jax.random.split(key, 4)
+    k_mask, *keys = jax.random.split(key, 4)
     m, m_target = draw_masks(spec, len(batch.reward), k_mask)  # the same mask for both sides, except in ablations
-    if spec.subset is not None:  # REDQ: only these target critics are asked, each with its own mask
-        chosen = jax.random.choice(k_subset, spec.critics, (spec.subset,), replace=False)
-        theta_target, m_target = jax.tree.map(lambda leaf: leaf[chosen], (theta_target, m_target))
+    y = target(equation.following(m_target, keys), batch, spec.discount)
 
-    next_action, log_prob = pi(batch.next_obs, k_action)  # a' ~ pi(s')
-    next_action = policies.jitter(spec.smoothing, next_action, k_smoothing)
-    next_q, asked, next_parts = _lowest(*critics.all(theta_target, batch.next_obs, next_action, m_target))
-    gamma = spec.discount * batch.alive
-    y = batch.reward + gamma * (next_q - alpha * log_prob)  # [B]
-    d = gamma[:, None] * next_parts  # [B, H], what each unit adds to y
-    if spec.subset is not None:
-        asked = chosen[asked]
-
-    def loss(theta: Mlp, m: Mask | None, number: Array) -> tuple[Array, dict[str, Array]]:
-        """Eq. (4) for one critic."""
-        q, c = critics.one(theta, batch.obs, batch.action, m)
-        error, metrics = jnp.square(q - y), {"q": q.mean()}
-        if spec.dropout is not None and spec.dropout.linear:
-            noise = residual_noise(c, d, asked == number, spec.dropout)
-            metrics |= {"noise_one_mask": noise.one_mask.mean(), "noise_two_masks": noise.two_masks.mean()}
-            if spec.dropout.masks == "expected":
-                error += noise.one_mask
-        return 0.5 * (weight * error).mean(), metrics
+    def loss_of(theta: Mlp, m: Mask | None, number: Array) -> tuple[Array, dict[str, Array]]:
+        return loss(equation.online(theta, m, number), y, equation.distance, spec.dropout, weight)
 
     # One critic after the other, so that what its forward pass leaves for the backward one is still in the cache.
-    step = jax.value_and_grad(loss, has_aux=True)
+    step = jax.value_and_grad(loss_of, has_aux=True)
     (losses, metrics), gradient = jax.lax.map(lambda critic: step(*critic), (theta, m, jnp.arange(spec.critics)))
     return gradient, {"critic_loss": losses.sum(), **{name: values.mean() for name, values in metrics.items()}}
 
 
-def _lowest(q: Array, parts: Array) -> tuple[Array, Array, Array]:
-    """min_i Q_i, which critic that is, and what its units add to it: [N, B], [N, B, H] -> [B], [B], [B, H]."""
+def target(following: Side, batch: Batch, discount: float) -> Side:
+    """y = r + gamma V(s'), or r alone where s' is terminal; for a distribution each of its quantiles."""
+    gamma = discount * batch.alive
+    reward, factor = (batch.reward, gamma) if following.value.ndim == 1 else (batch.reward[:, None], gamma[:, None])
+    parts = None if following.parts is None else gamma[:, None] * following.parts
+    return Side(reward + factor * following.value, parts, following.critic)
+
+
+def loss(
+    online: Side,
+    y: Side,
+    distance: Callable[[Array, Array], Array],
+    dropout: Dropout | None,
+    weight: Array | float = 1.0,
+) -> tuple[Array, dict[str, Array]]:
+    """Eq. (4) for one critic: E[ 1/2 distance(D_m Q(s, a), y) ].
+
+    With expected masks, E_m of that: 1/2 (delta^2 + lambda sum_j (c_j - d_j)^2), delta of the complete networks, c_j
+    and d_j what unit j adds to either side.
+    """
+    error, metrics = distance(online.value, y.value), {"q": online.value.mean()}
+    if dropout is not None and dropout.linear and online.parts is not None and y.parts is not None:
+        noise = residual_noise(online.parts, y.parts, y.critic == online.critic, dropout)
+        metrics |= {"noise_one_mask": noise.one_mask.mean(), "noise_two_masks": noise.two_masks.mean()}
+        if dropout.masks == "expected":
+            error += noise.one_mask
+    return 0.5 * (weight * error).mean(), metrics
+
+
+def squared(value: Array, y: Array) -> Array:
+    """(Q - y)^2, the distance of Eq. (4). [B]"""
+    return jnp.square(value - y)
+
+
+def actor_critic(
+    critics: Critics,
+    theta_target: Mlp,
+    pi: Callable[[Array, Key], tuple[Array, Array]],
+    alpha: Array | float,
+    batch: Batch,
+    spec: Spec,
+) -> Equation:
+    """Q(s, a) = r + gamma (min_i Q_i(s', a') - alpha log pi(a' | s')), a' ~ pi(s'): Eq. (7); with alpha = 0, Eq. (1).
+
+    With a subset, REDQ's: only these target critics are asked, each with its own mask.
+    """
+
+    def following(m: Mask | None, keys: Sequence[Key]) -> Side:
+        (k_action, k_smoothing, k_subset), theta = keys, theta_target
+        if spec.subset is not None:
+            chosen = jax.random.choice(k_subset, spec.critics, (spec.subset,), replace=False)
+            theta, m = jax.tree.map(lambda leaf: leaf[chosen], (theta, m))
+        next_action, log_prob = pi(batch.next_obs, k_action)
+        next_action = policies.jitter(spec.smoothing, next_action, k_smoothing)
+        lowest = _lowest(*critics.all(theta, batch.next_obs, next_action, m))
+        asked = lowest.critic if spec.subset is None else chosen[lowest.critic]
+        return Side(lowest.value - alpha * log_prob, lowest.parts, asked)
+
+    def online(theta: Mlp, m: Mask | None, number: Array) -> Side:
+        return Side(*critics.one(theta, batch.obs, batch.action, m), number)
+
+    return Equation(following, online, squared)
+
+
+def _lowest(q: Array, parts: Array) -> Side:
+    """min_i Q_i, what its critic's units add to it, and which critic that is: [N, B], [N, B, H] -> [B], [B, H], [B]."""
     i = q.argmin(axis=0)
     chosen = parts[0] if len(parts) == 1 else jnp.take_along_axis(parts, i[None, :, None], axis=0)[0]
-    return q.min(axis=0), i, chosen
+    return Side(q.min(axis=0), chosen, i)
