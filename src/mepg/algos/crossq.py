@@ -74,18 +74,15 @@ def build(spec: CrossQ, sizes: Sizes) -> Agent:
     pi = _network(spec, (sizes.obs, *spec.actor_hidden, head_width(spec, sizes)))
     critics, policy = make_critics(spec, sizes, q.network), make_policy(spec, sizes, pi.network)
     actors = agent.actors_of(policy, critics)
-    made = agent.assemble(agent.Parts(spec, sizes, critics, actors, partial(evaluate, q), partial(improve, pi)))
+    warmup = 0 if spec.batch_norm is None else spec.batch_norm.warmup
+    moves = partial(evaluate, q, warmup), partial(improve, pi, min(warmup * spec.actor_every, 2**31 - 1))
+    made = agent.assemble(agent.Parts(spec, sizes, critics, actors, *moves))
 
     def init(key: Key) -> AgentState:
         state: AgentState = made.init(key)
         return state._replace(critic=state.critic._replace(target=None))
 
     return made._replace(init=init)
-
-
-def _warm(spec: CrossQ, updates: Array, each: int = 1) -> Array:
-    """Whether a network that moves with `each` of so many updates has left its warm-up behind."""
-    return updates >= (0 if spec.batch_norm is None else min(spec.batch_norm.warmup * each, 2**31 - 1))
 
 
 def _network(spec: CrossQ, widths: tuple[int, ...]) -> NormalisedNetwork:
@@ -97,10 +94,16 @@ def _network(spec: CrossQ, widths: tuple[int, ...]) -> NormalisedNetwork:
 
 
 def evaluate(
-    network: NormalisedNetwork, parts: agent.Parts, state: AgentState, batch: Batch, key: Key, weight: Array | float
+    network: NormalisedNetwork,
+    warmup: int,
+    parts: agent.Parts,
+    state: AgentState,
+    batch: Batch,
+    key: Key,
+    weight: Array | float,
 ) -> tuple[Trainable, Metrics]:
     """theta moves down the gradient of Eq. (4), both sides of which are one forward pass through theta."""
-    spec, count, trusted = parts.spec, len(batch.reward), _warm(parts.spec, state.updates)
+    spec, count, trusted = parts.spec, len(batch.reward), state.updates >= warmup
     k_mask, k_action, k_smoothing, _ = jax.random.split(key, 4)
     mask = _both_halves(*draw_masks(spec, count, k_mask), count)
     next_action, bonus = agent.play(parts, state, batch.next_obs, key, k_action)  # a' ~ pi(s'), -alpha log pi(a' | s')
@@ -147,6 +150,7 @@ def _both_halves(m: Mask | None, m_next: Mask | None, count: int) -> Mask | None
 
 def improve(
     network: NormalisedNetwork,
+    warmup: int,  # in updates of the critics
     parts: agent.Parts,
     state: AgentState,
     batch: Batch,
@@ -155,7 +159,7 @@ def improve(
     weight: Array | float,
 ) -> tuple[Trainable, Trainable | None, Metrics]:
     """phi moves down the gradient of Eq. (6): the policy learns with the batch's mean and variance, critics stand."""
-    trusted = _warm(parts.spec, state.updates - parts.spec.actor_every, each=parts.spec.actor_every)
+    trusted = state.updates - parts.spec.actor_every >= warmup
 
     def outputs(phi: Mlp, obs: Array) -> Array:
         return network.train(phi, obs, None, trusted)[0]

@@ -114,7 +114,7 @@ def make_normalised_network(
     def run(
         layers: Mlp, x: Array, mask: Mask | None, normalise: Callable[[BatchNorm, Array], tuple[Array, BatchNorm]]
     ) -> tuple[Array, Array, Mlp]:
-        moved = []
+        moved: list[Layer] = []
         for layer, m in zip(layers, (None, *(mask or (None,) * (len(layers) - 1))), strict=True):
             assert isinstance(layer.norm, BatchNorm)
             units, norm = normalise(layer.norm, jax.nn.relu(x) if moved else x)
