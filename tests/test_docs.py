@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -49,8 +50,8 @@ class Block(NamedTuple):
 
 
 def blocks(page):
-    """The fenced blocks of a page that are sh or python, in order."""
-    found = re.findall(r"^( *)```(sh|python)\n(.*?)^\1```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+    """The fenced blocks of a page that are sh, python or c, in order."""
+    found = re.findall(r"^( *)```(sh|python|c)\n(.*?)^\1```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
     return [Block(language, textwrap.dedent(text)) for _, language, text in found]
 
 
@@ -83,6 +84,11 @@ def test_a_page_does_what_it_says(page, tmp_path, monkeypatch, capsys):
 
     started = False
     for block in blocks(page):
+        if block.language == "c":
+            if shutil.which("cc") is None:
+                pytest.skip("there is no C compiler")
+            Path("main.c").write_text(block.text)
+            continue
         if block.language == "python":
             carry_out(sys.executable, "-c", shortened(block.text))
             continue

@@ -54,6 +54,15 @@ def test_pendulum_with_what_the_masks_know(algorithm, settings, tmp_path):
     assert returns[0] < -500, "already good before it had learned anything?"
 
 
+@pytest.mark.parametrize("algorithm", ["me-crossq", pytest.param("crossq", marks=pytest.mark.slow)])
+def test_pendulum_without_target_networks(algorithm, tmp_path):
+    """Better than -200 within 10,000 steps."""
+    config = Config.make(algorithm, ["warmup=1000"], env="Pendulum-v1", steps=10_000, eval_every=1_000)
+    returns = returns_until(-200, config, tmp_path / "run")
+    assert returns[-1] >= -200, returns
+    assert returns[0] < -500, "already good before it had learned anything?"
+
+
 @pytest.mark.slow  # minutes each
 @pytest.mark.parametrize("algorithm", ENSEMBLES)
 def test_pendulum_with_an_ensemble(algorithm, tmp_path):

@@ -28,7 +28,7 @@ COMMANDS = {
     "reproduce": ["reproduce", "table10"],
     "plot": ["plot", "run"],
     "report": ["report", "run"],
-    "export": ["export", "run", "--numpy", "numpy", "--card", "card.md"],
+    "export": ["export", "run", "--numpy", "numpy", "--c", "policy.h", "--card", "card.md"],
     "bench": ["bench", "me-ddpg", "--rounds", "1"],
     "tune": [*TUNE, "--space", "critic_lr=1e-4:1e-3:log"],
 }

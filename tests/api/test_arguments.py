@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mepg.algos import algorithms
+from mepg.algos.crossq import BatchNormalisation
 from mepg.api.arguments import spec_from
 from mepg.core.spec import Dropout, Noise, Temperature
 from mepg.errors import UsageError
@@ -57,6 +58,22 @@ def relu():
         ("me-sac", "policy_kwargs", {"net_arch": {"pi": [64], "qf": [64]}}, {"hidden": (64,)}),
         ("me-sac", "policy_kwargs", {"n_critics": 3, "layer_norm": True}, {"critics": 3, "layer_norm": True}),
         ("me-sac", "policy_kwargs", {"activation_fn": relu}, {}),
+        ("crossq", "policy_kwargs", {"net_arch": [64]}, {"hidden": (64,), "actor_hidden": (64,)}),
+        (
+            "crossq",
+            "policy_kwargs",
+            {"net_arch": {"pi": [64], "qf": [1024, 1024]}},
+            {"hidden": (1024, 1024), "actor_hidden": (64,)},
+        ),
+        ("crossq", "policy_kwargs", {"batch_norm": True, "batch_norm_eps": 0.001}, {}),
+        ("crossq", "policy_kwargs", {"batch_norm": False}, {"batch_norm": None}),
+        (
+            "crossq",
+            "policy_kwargs",
+            {"batch_norm_momentum": 0.05, "renorm_warmup_steps": 1000},
+            {"batch_norm": BatchNormalisation(momentum=0.95, warmup=1000)},
+        ),
+        ("me-sac", "n_steps", 3, {"n_step": 3}),
         ("me-sac", "train_freq", 1, {}),
         ("me-sac", "train_freq", (1, "step"), {}),
         # What asks for nothing is harmless, whoever passes it on.
@@ -98,6 +115,11 @@ def test_each_argument_is_a_field(name, argument, value, expected):
         ("me-sac", {"train_freq": 4}, "several for each step are gradient_steps"),
         ("me-sac", {"gradient_steps": 0}, "give a multiple of 1, or -1"),
         ("me-sac", {"policy_kwargs": [256]}, "it is a dictionary, such as"),
+        ("me-sac", {"policy_kwargs": {"batch_norm": True}}, "Spec has no batch_norm"),
+        ("crossq", {"policy_kwargs": {"batch_norm_eps": 1e-5}}, "batch_norm_eps=1e-05 is not supported: it is 0.001"),
+        ("crossq", {"policy_kwargs": {"batch_norm_momentum": 2}}, "batch_norm.momentum must be in [0, 1)"),
+        ("crossq", {"policy_kwargs": {"net_arch": {"pi": [8]}}}, "net_arch needs pi and qf"),
+        ("crossq", {"tau": 0.005}, "tau=0.005: target_rate must be 1 in CrossQ, not 0.005"),
         ("me-sac", {"policy_kwargs": {"net_arch": {"pi": [1], "qf": [2]}}}, "the same for pi and qf"),
         ("me-sac", {"policy_kwargs": {"net_arch": 256}}, "net_arch is a list of widths"),
         ("me-sac", {"policy_kwargs": {"activation_fn": max}}, "hidden layers are ReLU"),

@@ -22,7 +22,9 @@ from tests.conftest import leaves_equal
 ROOT = Path(__file__).parent.parent.parent
 
 
-@pytest.mark.parametrize("name", ["ME_SAC", "ME_DDPG", "DDPG", "TD3", "SAC", "REDQ", "SUNRISE", "ACE", "DroQ"])
+@pytest.mark.parametrize(
+    "name", ["ME_SAC", "ME_DDPG", "DDPG", "TD3", "SAC", "REDQ", "SUNRISE", "ACE", "DroQ", "CrossQ", "ME_CrossQ"]
+)
 def test_every_class_learns_predicts_and_comes_back(name, tmp_path):
     kind = getattr(mepg, name)
     few = {"gradient_steps": 1} if name == "DroQ" else {}

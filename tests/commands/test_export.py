@@ -46,10 +46,13 @@ def test_nothing_is_put_in_the_place_of_something_else(finished, tmp_path, capsy
     shutil.copytree(finished, run)
     before = (run / "run.json").read_bytes()
     (tmp_path / "folder.onnx").mkdir()
+    (tmp_path / "folder.h").mkdir()
     os.mkfifo(tmp_path / "pipe.onnx")
     for argv, says in (
         (["--onnx", str(run / "run.json")], "ends in .onnx"),
         (["--card", str(run / "run.json")], "ends in .md"),
+        (["--c", str(run / "run.json")], "ends in .h"),
+        (["--c", "folder.h"], "folder.h is not a file"),
         (["--onnx", "folder.onnx"], "folder.onnx is not a file"),
         (["--onnx", "pipe.onnx"], "pipe.onnx is not a file"),
         (["--numpy", str(run / "run.json")], "cannot be written"),

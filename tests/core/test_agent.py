@@ -96,7 +96,10 @@ def test_everything_that_can_learn_does(name):
     for (path, before), (_, after) in zip(trainables(history[0]), trainables(history[-1]), strict=True):
         leaves = jax.tree_util.tree_flatten_with_path(before)[0]
         for (inner, old), new in zip(leaves, jax.tree.leaves(after), strict=True):
-            assert not np.array_equal(old, new), path + jax.tree_util.keystr(inner)
+            name = jax.tree_util.keystr(inner)
+            running = name.startswith(".moments") and name.endswith((".norm.mean", ".norm.variance"))
+            # What has no gradient gives Adam nothing to remember.
+            assert not new.any() if running else not np.array_equal(old, new), path + name
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if isinstance(algorithms()[name].spec, Spec)])
@@ -109,7 +112,8 @@ def test_what_is_delayed_moves_on_time(name):
         assert int(after.updates) == count
         assert not leaves_equal(before.critic.params, after.critic.params)
         assert leaves_equal(before.actor.params, after.actor.params) == (count % spec.actor_every != 0)
-        assert leaves_equal(before.critic.target, after.critic.target) == (count % spec.target_every != 0)
+        if before.critic.target is not None:
+            assert leaves_equal(before.critic.target, after.critic.target) == (count % spec.target_every != 0)
         if before.temperature is not None:
             assert leaves_equal(before.temperature, after.temperature) == (count % spec.actor_every != 0)
 
@@ -191,6 +195,10 @@ OTHERS = {
     "value_scale": [1.0],
     "exploration.rate": [0.5],
     "exploration.dt": [0.1],
+    "adam_b1": [0.3],
+    "actor_hidden": [(8, 16)],
+    "batch_norm.momentum": [0.5],
+    "batch_norm.warmup": [7],
 }
 USED_BY_THE_LOOP = {"batch_size", "replay_size", "warmup", "updates_per_step", "n_step"}  # tests/run/test_loop.py
 ABSENT = {"dropout": Dropout(), "gaussian": None, "temperature": None}
@@ -233,7 +241,7 @@ def program(name, spec):
 
 @pytest.mark.parametrize(
     ("name", "given"),
-    [(name, {}) for name in ("me-ddpg", "me-ddpg-x", "redq", "ace", "ace-flat")]
+    [(name, {}) for name in ("me-ddpg", "me-ddpg-x", "redq", "ace", "ace-flat", "me-crossq")]
     + [("me-sac", {"search": Search(how="thompson")})]
     + [pytest.param(name, {}, marks=pytest.mark.slow) for name in ("td3", "sac", "droq", "sunrise-ucb")]
     + [pytest.param("me-ddpg", {"search": Search()}, marks=pytest.mark.slow)],

@@ -12,6 +12,7 @@ import pytest
 from mepg.cli import main
 from mepg.errors import RunFailure
 from mepg.export import files
+from mepg.export.compiled import act_compiled, find_compiler
 from mepg.export.operations import trace
 from mepg.run.folder import Folder
 from tests.export.policies import TINY, load_numpy
@@ -21,14 +22,21 @@ from tests.run import stubs
 @pytest.mark.parametrize("name", ["me-sac", "sunrise", "ace", "ace-flat"])
 def test_export(finished, name, tmp_path, capsys):
     ort = pytest.importorskip("onnxruntime")
-    assert main(["export", str(finished / name), "--onnx", "deep/policy.onnx", "--numpy", "plain", "--json"]) == 0
+    compiler = find_compiler() or pytest.skip("there is no C compiler")
+    forms = ["--onnx", "deep/policy.onnx", "--numpy", "plain", "--c", "other/policy.h"]
+    assert main(["export", str(finished / name), *forms, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    for form in ("onnx", "numpy"):
+    for form in ("onnx", "numpy", "c"):
         assert data[form]["difference"] <= 1e-5
         assert data[form]["seconds"] > 0
     source = files.open_run(Folder(finished / name))
     (action,) = ort.InferenceSession("deep/policy.onnx").run(None, {"obs": source.obs})
     np.testing.assert_allclose(action, source.actions, atol=1e-5 * source.env.spaces.actions.half.max())
+    text = (tmp_path / "other" / "policy.h").read_text()
+    action, _ = act_compiled(compiler, text, source.env.sizes, source.obs, 1)
+    np.testing.assert_allclose(
+        action.reshape(source.actions.shape), source.actions, atol=1e-5 * source.env.spaces.actions.half.max()
+    )
     # Where nothing but NumPy can be imported, from the two files alone.
     np.save("plain/obs.npy", source.obs)
     code = "import sys; sys.modules.update(jax=None, mepg=None)\nimport numpy as np, policy\n"
@@ -50,6 +58,15 @@ def test_what_it_says(finished, capsys):
     assert "microseconds for one" in out
 
 
+def test_the_best_policy_can_be_exported_and_the_file_says_what_it_is(finished, tmp_path, capsys):
+    for which in ([], ["--best"]):
+        assert main(["export", str(finished / "me-sac"), "--c", "policy.h", *which]) == 0
+        assert ("its best evaluation" in capsys.readouterr().out) == bool(which)
+        said = (tmp_path / "policy.h").read_text().partition("\n")[0]
+        assert "algorithm me-sac, env StubScaled-v0" in said
+        assert "step 60" in said
+
+
 def test_what_differs_is_not_written(finished, monkeypatch, capsys, tmp_path):
     right = files.open_run
 
@@ -58,9 +75,12 @@ def test_what_differs_is_not_written(finished, monkeypatch, capsys, tmp_path):
         return source._replace(actions=source.actions + 1e-4)
 
     monkeypatch.setattr(files, "open_run", wrong)
-    assert main(["export", str(finished / "me-sac"), "--numpy", "plain"]) == 1
-    assert "more than 1e-05: nothing was written" in capsys.readouterr().err
-    assert not (tmp_path / "plain").exists()
+    for form, to in (("--numpy", "plain"), ("--c", "policy.h")):
+        if form == "--c" and find_compiler() is None:
+            continue
+        assert main(["export", str(finished / "me-sac"), form, to]) == 1
+        assert "more than 1e-05: nothing was written" in capsys.readouterr().err
+        assert not (tmp_path / to).exists()
 
 
 def test_a_tie_between_actors_is_not_a_difference(finished):

@@ -77,5 +77,5 @@ def test_an_operation_that_is_not_known_is_named():
 def test_every_kind_of_spec_is_covered():
     """Should an algorithm get a spec of another kind, the runs above need one of it too."""
     kinds = {type(algorithm.spec).__name__ for algorithm in algorithms().values()}
-    assert kinds == {"Spec", "Sunrise", "Ace", "AceFlat"}
+    assert kinds == {"Spec", "Sunrise", "Ace", "AceFlat", "CrossQ"}
     assert all(dataclasses.is_dataclass(algorithm.spec) for algorithm in algorithms().values())

@@ -136,6 +136,7 @@ OUTPUTS = {
     "report": ["report", "{run}", "--out", "{disk}/report.html"],
     "numpy": ["export", "{run}", "--numpy", "{disk}/numpy"],
     "onnx": ["export", "{run}", "--onnx", "{disk}/policy.onnx"],
+    "c": ["export", "{run}", "--c", "{disk}/policy.h"],
     "card": ["export", "{run}", "--card", "{disk}/README.md"],
     "film": ["eval", "{run}", "--episodes", "1", "--video", "{disk}/film.gif"],
     "picture": ["inspect", "{run}", "{run}", "--episodes", "1", "--out", "{disk}/inspect.png"],

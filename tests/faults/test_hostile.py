@@ -122,6 +122,7 @@ def module_that_tells(folder):
         ["eval", "run"],
         ["inspect", "run"],
         ["export", "run", "--numpy", "out"],
+        ["export", "run", "--c", "policy.h"],
         ["export", "run", "--card"],
         ["train", "--config", "best.json"],
     ],

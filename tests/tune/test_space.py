@@ -56,6 +56,7 @@ def test_every_algorithm_has_a_space_around_its_own_values(name):
     assert "discount" in found
     assert ("dropout.p" in found) == (getattr(algorithms()[name].spec, "dropout", None) is not None)
     assert found.keys() <= space.DEFAULT.keys()
+    assert ("target_rate" in found) != name.removeprefix("me-").startswith("crossq"), "which has no target networks"
 
 
 def test_four_digits_are_enough_and_stay_inside():

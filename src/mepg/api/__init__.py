@@ -57,4 +57,19 @@ class DroQ(Model):
     algorithm = "droq"
 
 
-__all__ = ["ACE", "DDPG", "ME_DDPG", "ME_SAC", "REDQ", "SAC", "SUNRISE", "TD3", "DroQ", "Model", "algorithm", "load"]
+class CrossQ(Model):
+    """SAC with batch normalisation and without target networks."""
+
+    algorithm = "crossq"
+
+
+class ME_CrossQ(Model):  # noqa: N801
+    """The consistent Bellman update on CrossQ: one masked critic, the same mask in both halves of the joint batch."""
+
+    algorithm = "me-crossq"
+
+
+__all__ = [
+    "ACE", "DDPG", "ME_DDPG", "ME_SAC", "REDQ", "SAC", "SUNRISE", "TD3", "CrossQ", "DroQ", "ME_CrossQ", "Model",
+    "algorithm", "load",
+]  # fmt: skip

@@ -164,15 +164,30 @@ def _policy_kwargs(value: Any, spec: Any, envs: int) -> Settings:
     return settings
 
 
-def _net_arch(value: Any, _: Any, __: int) -> Settings:
+def _net_arch(value: Any, spec: Any, _: int) -> Settings:
+    apart = "actor_hidden" in {f.name for f in fields(spec)}  # has a width of its own for the policy
+    actor = critic = value
     if isinstance(value, Mapping):
         actor, critic = value.get("pi"), value.get("qf")
-        if actor is None or critic is None or list(actor) != list(critic):
-            raise UsageError("net_arch has to be the same for pi and qf")
-        value = actor
-    if isinstance(value, str | int | float) or not len(list(value)):
+        if actor is None or critic is None or (not apart and list(actor) != list(critic)):
+            raise UsageError("net_arch has to be the same for pi and qf" if not apart else "net_arch needs pi and qf")
+    if any(isinstance(widths, str | int | float) or not len(list(widths)) for widths in (actor, critic)):
         raise UsageError("net_arch is a list of widths, such as [256, 256]")
-    return [f"hidden={','.join(map(_text, value))}"]
+    networks = {"hidden": critic, "actor_hidden": actor} if apart else {"hidden": critic}
+    return [f"{name}={','.join(map(_text, widths))}" for name, widths in networks.items()]
+
+
+def _batch_norm(value: Any, spec: Any, _: int) -> Settings:
+    _require_field(spec, "batch_norm")
+    return [] if value else ["batch_norm=none"]
+
+
+def _batch_norm_momentum(value: Any, spec: Any, _: int) -> Settings:
+    """Stable-Baselines3 says how much of the new there is, we how much of the old."""
+    _require_field(spec, "batch_norm")
+    if not isinstance(value, int | float):
+        raise UsageError(f"batch_norm_momentum must be a number, not {value!r:.80}")
+    return [f"batch_norm.momentum={_text(round(1 - value, 12))}"]
 
 
 def _is_relu(name: str, value: Any) -> bool:
@@ -217,6 +232,9 @@ _POLICY_KWARGS: dict[str, Callable[[Any, Any, int], Settings]] = {
     "n_critics": _plain("critics"),
     "layer_norm": _plain("layer_norm"),
     "dropout_rate": _plain("dropout.p"),
+    "batch_norm": _batch_norm,
+    "batch_norm_momentum": _batch_norm_momentum,
+    "renorm_warmup_steps": _plain("batch_norm.warmup"),
 }
 
 # What Stable-Baselines3 has and we do not: the values that change nothing there, and what to do instead.
@@ -231,6 +249,7 @@ _NOT_IN_POLICY_KWARGS: dict[str, tuple[tuple[Any, ...], str]] = {
     "normalize_images": ((True, False), ""),
     "optimizer_class": ((), "the optimiser is Adam"),
     "optimizer_kwargs": (({},), "the optimiser is Adam, with its usual settings"),
+    "batch_norm_eps": ((0.001,), "it is 0.001"),
     "share_features_extractor": ((False,), "the actor and the critics share nothing"),
 }
 

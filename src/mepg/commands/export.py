@@ -17,6 +17,7 @@ def add_arguments(parser: Parser) -> None:
     flags.add_best(parser)
     flags.add_path(parser, "--onnx", "FILE", "an ONNX graph: policy.onnx")
     flags.add_path(parser, "--numpy", "DIR", "policy.npz, and policy.py that needs only NumPy")
+    flags.add_path(parser, "--c", "FILE", "C99 that needs no library: policy.h")
     flags.add_path(parser, "--card", "FILE", "a model card (README.md in RUN), and a film", nargs="?", const=Path())
 
 
@@ -25,9 +26,11 @@ def answer(arguments: Arguments) -> Answer:
     from mepg.export.onnx import require_onnx
     from mepg.run.folder import Folder
 
-    if not (arguments.onnx or arguments.numpy or arguments.card):
-        raise UsageError("say what to write: --onnx FILE, --numpy DIR or --card")
-    for flag, path, suffix in (("--onnx", arguments.onnx, ".onnx"), ("--card", arguments.card, ".md")):
+    programs = arguments.onnx or arguments.numpy or arguments.c
+    if not (programs or arguments.card):
+        raise UsageError("say what to write: --onnx FILE, --numpy DIR, --c FILE or --card")
+    files = {"--onnx": (arguments.onnx, ".onnx"), "--c": (arguments.c, ".h"), "--card": (arguments.card, ".md")}
+    for flag, (path, suffix) in files.items():
         if path not in (None, Path()) and path.suffix != suffix:  # do not overwrite what may be another kind of file
             raise UsageError(f"{flag} {path}: give a file name that ends in {suffix}")
     if arguments.onnx:
@@ -37,18 +40,18 @@ def answer(arguments: Arguments) -> Answer:
     if arguments.card:
         folder.evaluations(folder.config())  # if they are damaged, say so before anything is written
     data: dict[str, Any] = {"run": str(arguments.run)}
-    lines = _write_programs(folder, arguments, data) if arguments.onnx or arguments.numpy else []
+    lines = _write_programs(folder, arguments, data) if programs else []
     if arguments.card:
         path = folder.path / "README.md" if arguments.card == Path() else arguments.card
-        files, no_film = write_card(folder, path, arguments.env)
-        data["card"] = [str(file) for file in files]
+        written, no_film = write_card(folder, path, arguments.env)
+        data["card"] = [str(file) for file in written]
         lines.append(f"  {' and '.join(data['card'])}" + (f"; no film: {no_film}" if no_film else ""))
     return Answer(data, "\n".join(lines))
 
 
 def _write_programs(folder: Any, arguments: Arguments, data: dict[str, Any]) -> list[str]:
-    """The policy for ONNX and NumPy; lines about it, and the same in `data`."""
-    from mepg.export.files import TOLERANCE, export_numpy, export_onnx, open_run
+    """The policy for ONNX, NumPy and C; lines about it, and the same in `data`."""
+    from mepg.export.files import TOLERANCE, export_c, export_numpy, export_onnx, open_run
 
     source = open_run(folder, arguments.env, best=arguments.best)
     data |= source.about
@@ -60,14 +63,24 @@ def _write_programs(folder: Any, arguments: Arguments, data: dict[str, Any]) -> 
             f"  the run's own actions differ by {source.rounding:.0e} between one observation alone and a batch: its "
             "observations are too large for float32; --normalize-obs would fix that"
         )
-    for name, export, to in (("onnx", export_onnx, arguments.onnx), ("numpy", export_numpy, arguments.numpy)):
+    forms = {"onnx": export_onnx, "numpy": export_numpy, "c": export_c}
+    for name, export in forms.items():
+        to = getattr(arguments, name)
         if to is None:
             continue
         what = export(source, to)
         data[name] = {**what._asdict(), "files": [str(path) for path in what.files]}
-        ties = f", {many(what.undecided, 'tie')} between actors aside" if what.undecided else ""
-        lines.append(
-            f"  {' and '.join(data[name]['files'])}: within {max(what.difference, 1e-7):.0e} of {of} on "
-            f"{many(len(source.obs), 'observation')}{ties}; {1e6 * what.seconds:,.0f} microseconds for one"
-        )
+        lines.append(f"  {' and '.join(data[name]['files'])}: {_found(what, of, len(source.obs))}")
     return lines
+
+
+def _found(what: Any, of: str, observations: int) -> str:
+    """What a comparison with the run showed, in words."""
+    if what.difference is None:
+        return f"not compared with {of}: there is no C compiler here"
+    ties = f", {many(what.undecided, 'tie')} between actors aside" if what.undecided else ""
+    latency = 1e6 * what.seconds
+    return (
+        f"within {max(what.difference, 1e-7):.0e} of {of} on {many(observations, 'observation')}{ties}; "
+        f"{latency:,.{0 if latency >= 10 else 1}f} microseconds for one"
+    )

@@ -41,7 +41,11 @@ class Actors(NamedTuple):
 
 def one_actor(spec: Spec, sizes: Sizes, critics: Critics) -> Actors:
     """A single policy network, as in every algorithm here but ACE."""
-    policy = policies.make_policy(spec, sizes)
+    return actors_of(policies.make_policy(spec, sizes), critics)
+
+
+def actors_of(policy: policies.Policy, critics: Critics) -> Actors:
+    """The same with a policy that is there already."""
     return Actors(
         init=policy.init,
         sample=lambda phi, _, obs, key: policy.sample(phi, obs, key),
@@ -57,12 +61,19 @@ class Parts(NamedTuple):
     sizes: Sizes
     critics: Critics
     actors: Actors
+    evaluate: Callable[..., tuple[Trainable, Metrics]]  # as `evaluate_policy`
+    improve: Callable[..., tuple[Trainable, Trainable | None, Metrics]]  # as `improve_policy`
 
 
 def build(spec: Spec, sizes: Sizes, make_actors: Callable[[Any, Sizes, Critics], Actors] = one_actor) -> Agent:
     """The agent that `spec` describes, for observations and actions of these sizes."""
     critics = make_critics(spec, sizes)
-    parts = Parts(spec, sizes, critics, make_actors(spec, sizes, critics))
+    return assemble(Parts(spec, sizes, critics, make_actors(spec, sizes, critics), evaluate_policy, improve_policy))
+
+
+def assemble(parts: Parts) -> Agent:
+    """The agent that has these parts."""
+    spec, critics = parts.spec, parts.critics
     return Agent(
         init=partial(init, parts),
         explore=partial(explore, parts),
@@ -114,11 +125,11 @@ def update(
     """One update of Algorithm 1: theta by Eq. (4), then what is due of phi, alpha and the targets."""
     spec, (k_critic, k_policy, k_mask) = parts.spec, jax.random.split(key, 3)
     updates = state.updates + 1  # D6: what is due at every d-th update is due at multiples of d
-    critic, metrics = evaluate_policy(parts, state, batch, k_critic, weights.critic)
+    critic, metrics = parts.evaluate(parts, state, batch, k_critic, weights.critic)
     state = state._replace(updates=updates, critic=critic)
 
     def improve() -> tuple[Trainable, Trainable | None, Metrics]:
-        return improve_policy(parts, state, batch, k_policy, k_mask, weights.policy)
+        return parts.improve(parts, state, batch, k_policy, k_mask, weights.policy)
 
     def leave() -> tuple[Trainable, Trainable | None, Metrics]:
         unknown = jax.tree.map(lambda number: jnp.zeros(number.shape), jax.eval_shape(improve)[2])
@@ -151,7 +162,7 @@ def evaluate_policy(
     pi = partial(parts.actors.sample, phi_next, theta_target)
     equation = actor_critic(parts.critics, theta_target, pi, _alpha(spec, state), batch, spec)
     gradient, metrics = critic_gradient(equation, theta, batch, key, spec, weight)
-    return descend(state.critic, gradient, spec.critic_lr), as_metrics(metrics)
+    return descend(state.critic, gradient, spec.critic_lr, spec.adam_b1), as_metrics(metrics)
 
 
 def improve_policy(
@@ -175,7 +186,7 @@ def improve_policy(
     if spec.temperature is not None and spec.temperature.lr is not None:
         target = _target_entropy(parts)
         metrics["ent_coef_loss"] = temperature_loss(jnp.float32(alpha), log_prob, target, weight)
-    return descend(state.actor, gradient, spec.actor_lr), temperature, as_metrics(metrics)
+    return descend(state.actor, gradient, spec.actor_lr, spec.adam_b1), temperature, as_metrics(metrics)
 
 
 def adjust_temperature(
@@ -237,9 +248,9 @@ def _start_temperature(spec: Spec) -> Trainable | None:
     return start(jnp.log(jnp.float32(spec.temperature.initial)), spec.temperature.lr, with_target=False)
 
 
-def descend(what: Trainable, gradient: Params, lr: float) -> Trainable:
+def descend(what: Trainable, gradient: Params, lr: float, b1: float = 0.9) -> Trainable:
     """One step of Adam."""
-    step, moments = optax.adam(lr).update(gradient, what.moments)
+    step, moments = optax.adam(lr, b1).update(gradient, what.moments)
     return what._replace(params=optax.apply_updates(what.params, step), moments=moments)
 
 

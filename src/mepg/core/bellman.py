@@ -112,9 +112,9 @@ def actor_critic(
             theta, m = jax.tree.map(lambda leaf: leaf[chosen], (theta, m))
         next_action, log_prob = pi(batch.next_obs, k_action)
         next_action = policies.jitter(spec.smoothing, next_action, k_smoothing)
-        lowest = _lowest(*critics.all(theta, batch.next_obs, next_action, m))
-        asked = lowest.critic if spec.subset is None else chosen[lowest.critic]
-        return Side(lowest.value - alpha * log_prob, lowest.parts, asked)
+        least = lowest(*critics.all(theta, batch.next_obs, next_action, m))
+        asked = least.critic if spec.subset is None else chosen[least.critic]
+        return Side(least.value - alpha * log_prob, least.parts, asked)
 
     def online(theta: Mlp, m: Mask | None, number: Array) -> Side:
         return Side(*critics.one(theta, batch.obs, batch.action, m), number)
@@ -122,7 +122,7 @@ def actor_critic(
     return Equation(following, online, squared)
 
 
-def _lowest(q: Array, parts: Array) -> Side:
+def lowest(q: Array, parts: Array) -> Side:
     """min_i Q_i, what its critic's units add to it, and which critic that is: [N, B], [N, B, H] -> [B], [B, H], [B]."""
     i = q.argmin(axis=0)
     chosen = parts[0] if len(parts) == 1 else jnp.take_along_axis(parts, i[None, :, None], axis=0)[0]

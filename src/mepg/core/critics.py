@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from mepg.core.nets import Mask, Mlp, init_several, make_network
+from mepg.core.nets import Mask, Mlp, Network, init_several, make_network
 from mepg.core.spec import Spec
 from mepg.core.types import Array, Key, Sizes
 
@@ -29,15 +29,16 @@ class Critics(NamedTuple):
         return self.all(theta, obs, action, mask)[0]
 
 
-def make_critics(spec: Spec, sizes: Sizes) -> Critics:
-    """The critics that a spec describes."""
-    network = make_network(
-        (sizes.obs + sizes.action, *spec.hidden, 1),
-        spec.init,
-        layer_norm=spec.layer_norm,
-        masked=spec.mask_place,
-        precision=spec.precision,
-    )
+def make_critics(spec: Spec, sizes: Sizes, network: Network | None = None) -> Critics:
+    """The critics that a spec describes, with the network that it describes too or another one."""
+    if network is None:
+        network = make_network(
+            (sizes.obs + sizes.action, *spec.hidden, 1),
+            spec.init,
+            layer_norm=spec.layer_norm,
+            masked=spec.mask_place,
+            precision=spec.precision,
+        )
 
     def one(theta: Mlp, obs: Array, action: Array, mask: Mask | None) -> tuple[Array, Array]:
         q, units = network.apply_masked(theta, jnp.concatenate([obs, action], axis=-1), mask)

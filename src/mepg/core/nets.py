@@ -28,12 +28,21 @@ class Norm(NamedTuple):
     shift: Array  # [outputs]
 
 
+class BatchNorm(NamedTuple):
+    """Batch normalisation of what goes into a layer: its own parameters, and what it has seen so far."""
+
+    scale: Array  # [inputs]
+    shift: Array  # [inputs]
+    mean: Array  # [inputs], a running mean: learned from no gradient
+    variance: Array  # [inputs], likewise
+
+
 class Layer(NamedTuple):
-    """z = w x + b, and what normalises it, if anything does."""
+    """z = w x + b; layer normalisation acts on z, batch normalisation on x."""
 
     w: Array  # [inputs, outputs]
     b: Array  # [outputs]
-    norm: Norm | None = None
+    norm: Norm | BatchNorm | None = None
 
 
 Mlp = tuple[Layer, ...]
@@ -71,7 +80,7 @@ def make_network(
             z = affine(multiply, layer.w, layer.b, x)
             if m is not None and masked == "before":
                 z = m * z
-            if layer.norm is not None:
+            if isinstance(layer.norm, Norm):
                 z = _normalise(z) * layer.norm.scale + layer.norm.shift
             x = units = f(z)
             if m is not None and masked == "after":
@@ -83,6 +92,88 @@ def make_network(
         apply=lambda layers, x: apply_masked(layers, x, None)[0],
         apply_masked=apply_masked,
     )
+
+
+class NormalisedNetwork(NamedTuple):
+    """A perceptron with batch normalisation of what goes into each of its layers."""
+
+    network: Network  # as it acts and is asked: with the running means and variances
+    train: Callable[[Mlp, Array, Mask | None, Array], tuple[Array, Array, Mlp]]  # as it learns: with the batch's own
+
+
+def make_normalised_network(
+    widths: Sequence[int], init: str, *, momentum: float, precision: Precision = "full"
+) -> NormalisedNetwork:
+    """Batch renormalisation (Ioffe, 2017) of the input, and of each hidden layer after its ReLU, as CrossQ has it.
+
+    A mask acts on what is normalised, so it is not part of the mean and variance. `train` also gives the layers, with
+    running means and variances moved. It takes whether these can be trusted; if not, it is plain batch normalisation.
+    """
+    multiply = _PRODUCTS[precision]
+
+    def run(
+        layers: Mlp, x: Array, mask: Mask | None, normalise: Callable[[BatchNorm, Array], tuple[Array, BatchNorm]]
+    ) -> tuple[Array, Array, Mlp]:
+        moved: list[Layer] = []
+        for layer, m in zip(layers, (None, *(mask or (None,) * (len(layers) - 1))), strict=True):
+            assert isinstance(layer.norm, BatchNorm)
+            units, norm = normalise(layer.norm, jax.nn.relu(x) if moved else x)
+            moved.append(layer._replace(norm=norm))
+            product = jnp.matmul if len(moved) == len(layers) else multiply
+            x = affine(product, layer.w, layer.b, units if m is None else m * units)
+        return x, units, tuple(moved)
+
+    def stand(norm: BatchNorm, x: Array) -> tuple[Array, BatchNorm]:
+        return (x - norm.mean) * jax.lax.rsqrt(norm.variance + TINY) * norm.scale + norm.shift, norm
+
+    def apply_masked(layers: Mlp, x: Array, mask: Mask | None) -> tuple[Array, Array]:
+        outputs, units, _ = run(layers, x, mask, stand)
+        return outputs, units
+
+    def train(layers: Mlp, x: Array, mask: Mask | None, trusted: Array) -> tuple[Array, Array, Mlp]:
+        return run(layers, x, mask, lambda norm, x: renormalise(norm, x, momentum, trusted))
+
+    def init_normalised(key: Key) -> Mlp:
+        layers = _init_layers(widths, _INITIALISERS[init], False, key)
+        ones = [jnp.ones(layer.w.shape[0]) for layer in layers]
+        return tuple(
+            layer._replace(norm=BatchNorm(one, 0 * one, 0 * one, one)) for layer, one in zip(layers, ones, strict=True)
+        )
+
+    network = Network(init_normalised, lambda layers, x: apply_masked(layers, x, None)[0], apply_masked)
+    return NormalisedNetwork(network, train)
+
+
+TINY = 1e-3  # added to a variance; this and the two below are those of CrossQ's authors
+SCALED_AT_MOST, SHIFTED_AT_MOST = 3.0, 5.0
+
+
+def renormalise(norm: BatchNorm, x: Array, momentum: float, trusted: Array | bool) -> tuple[Array, BatchNorm]:
+    """((x - mean) / std) r + d, scaled and shifted; r and d lead from the batch's mean and std to the running ones.
+
+    Both are bounded, and 1 and 0 until the running ones can be trusted. No gradient goes through them.
+    """
+    mean, variance = x.mean(axis=0), x.var(axis=0)
+    narrow = jax.lax.rsqrt(variance + TINY)  # 1 / std
+    here, apart, running = jax.lax.stop_gradient((narrow, mean - norm.mean, jax.lax.rsqrt(norm.variance + TINY)))
+    r = jnp.where(trusted, jnp.clip(running / here, 1 / SCALED_AT_MOST, SCALED_AT_MOST), 1.0)
+    d = jnp.where(trusted, jnp.clip(apart * running, -SHIFTED_AT_MOST, SHIFTED_AT_MOST), 0.0)
+    seen = norm._replace(
+        mean=momentum * norm.mean + (1 - momentum) * mean,
+        variance=momentum * norm.variance + (1 - momentum) * variance,
+    )
+    return ((x - mean) * narrow * r + d) * norm.scale + norm.shift, seen
+
+
+def with_statistics(layers: Mlp, seen: Mlp) -> Mlp:
+    """The layers with the running means and variances of others, as `train` gave them."""
+
+    def one(layer: Layer, other: Layer) -> Layer:
+        if not (isinstance(layer.norm, BatchNorm) and isinstance(other.norm, BatchNorm)):
+            return layer
+        return layer._replace(norm=layer.norm._replace(mean=other.norm.mean, variance=other.norm.variance))
+
+    return tuple(map(one, layers, seen))
 
 
 def init_several(network: Network, count: int, key: Key) -> Mlp:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from mepg.core.nets import Mlp, make_network
+from mepg.core.nets import Mlp, Network, make_network
 from mepg.core.spec import Gaussian, Noise, Spec
 from mepg.core.types import Array, Key, Sizes
 
@@ -24,9 +24,11 @@ class Policy(NamedTuple):
     mode: Callable[[Mlp, Array], Array]  # phi, s -> the action without chance, [B, A]
 
 
-def make_policy(spec: Spec, sizes: Sizes) -> Policy:
-    """The policy that a spec describes."""
-    network = make_network((sizes.obs, *spec.hidden, head_width(spec, sizes)), spec.init, precision=spec.precision)
+def make_policy(spec: Spec, sizes: Sizes, network: Network | None = None) -> Policy:
+    """The policy that a spec describes, with the network that it describes too or another one."""
+    if network is None:
+        widths = (sizes.obs, *spec.hidden, head_width(spec, sizes))
+        network = make_network(widths, spec.init, precision=spec.precision)
     if spec.gaussian is None:
 
         def mode(phi: Mlp, obs: Array) -> Array:

@@ -122,6 +122,7 @@ class Spec:
     target_rate: float = 0.005  # eta
     actor_lr: float = 3e-4
     critic_lr: float = 3e-4
+    adam_b1: float = field(default=0.9, metadata=LATER)  # of both: how long Adam remembers a gradient
     hidden: tuple[int, ...] = (256, 256)
     init: Literal["uniform", "orthogonal"] = "uniform"  # D10
     precision: Precision = "full"  # mixed: hidden layers multiply numbers rounded to bfloat16
@@ -141,6 +142,7 @@ class Spec:
         require(0 <= self.warmup <= 10**12, "warmup", "in [0, 10^12]", self.warmup)
         require(0 <= self.discount <= 1, "discount", "in [0, 1]", self.discount)
         require(0 < self.target_rate <= 1, "target_rate", "in (0, 1]", self.target_rate)
+        require(0 <= self.adam_b1 < 1, "adam_b1", "in [0, 1)", self.adam_b1)
         if self.temperature is not None and self.gaussian is None:
             raise ValueError("temperature needs a stochastic policy: a deterministic one has no entropy; set gaussian")
         self._make_canonical()

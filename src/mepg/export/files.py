@@ -1,4 +1,7 @@
-"""From a run to files that act as it does. Each is compared with the run's own policy before it is written."""
+"""From a run to files that act as it does. Each is compared with the run's own policy before it is written.
+
+Only C may go out unseen, and says so: it needs a compiler.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,8 @@ from mepg.core.arithmetic import ours
 from mepg.envs.env import Env
 from mepg.envs.spaces import Row
 from mepg.errors import RunFailure
+from mepg.export.c import to_c
+from mepg.export.compiled import act_compiled, find_compiler
 from mepg.export.numpy import to_npz, write_numpy
 from mepg.export.onnx import open_session, to_onnx
 from mepg.export.operations import ACTION, OBS, Operations, trace
@@ -29,7 +34,7 @@ from mepg.run.policy import Policy, load_policy
 
 TOLERANCE = 1e-5  # of an action in [-1, 1], and of a value by which an actor is chosen
 OBSERVATIONS = 256
-CALLS = 1_000  # for the latency
+CALLS = 1_024  # for the latency
 
 
 class Source(NamedTuple):
@@ -54,9 +59,9 @@ class Exported(NamedTuple):
     """Files that act as the run does."""
 
     files: list[Path]
-    difference: float  # the largest, of actions in [-1, 1]
+    difference: float | None  # the largest, of actions in [-1, 1]; None: not compared, for want of a C compiler
     undecided: int  # observations for which two actors are worth the same, and rounding decides
-    seconds: float  # for one observation: the median of many calls
+    seconds: float | None  # for one observation, as many calls have it; None: not compared
 
 
 def open_run(folder: Folder, env_id: str | None = None, *, best: bool = False) -> Source:
@@ -94,6 +99,20 @@ def export_numpy(source: Source, folder: Path) -> Exported:
     return checked._replace(files=write_numpy(folder, content))
 
 
+def export_c(source: Source, path: Path) -> Exported:
+    """One file for a C compiler. Where there is one here, it is tried."""
+    sizes, compiler = source.env.sizes, find_compiler()
+    header = to_c(source.program, sizes, source.about)
+    checked = Exported([], None, 0, None)
+    if compiler is not None:
+        rows, seconds = act_compiled(compiler, header, sizes, source.obs, CALLS // OBSERVATIONS)
+        difference, undecided = _compare(source, rows.reshape(source.actions.shape))
+        checked = Exported([], difference, undecided, seconds)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, header.encode())
+    return checked._replace(files=[path])
+
+
 def _in_full_precision(policy: Policy, env: Env) -> Policy:
     """Mixed precision saves time while learning; rounded on another machine, its sums would differ from ours."""
     spec = policy.config.spec
@@ -117,8 +136,14 @@ def _meet(policy: Policy, env: Env) -> Row:
 
 
 def _check(source: Source, act: Callable[[Row], Row]) -> Exported:
-    """Compare with the run's own actions, one observation alone and the others together."""
-    actions = np.concatenate([act(source.obs[:1]), act(source.obs[1:])])
+    """Act on one observation alone and the others together, and compare; the latency is the median of many calls."""
+    compared = _compare(source, np.concatenate([act(source.obs[:1]), act(source.obs[1:])]))
+    seconds = float(np.median(timeit.repeat(lambda: act(source.obs[:1]), number=1, repeat=CALLS)))
+    return Exported([], *compared, seconds)
+
+
+def _compare(source: Source, actions: Any) -> tuple[float, int]:
+    """How far actions are from the run's own, and how many are ties; a RunFailure if that is too far."""
     unscale = source.env.spaces.unscale
     differences = np.abs(unscale(actions) - unscale(source.actions))
     tolerance = max(TOLERANCE, 2 * source.rounding)
@@ -129,8 +154,7 @@ def _check(source: Source, act: Callable[[Row], Row]) -> Exported:
             f"what was exported differs from the run's policy by {difference:.1g}, more than {tolerance:.0e}: "
             "nothing was written"
         )
-    seconds = float(np.median(timeit.repeat(lambda: act(source.obs[:1]), number=1, repeat=CALLS)))
-    return Exported([], difference, int(undecided.sum()), seconds)
+    return difference, int(undecided.sum())
 
 
 def _undecided(program: Operations, obs: Row) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -52,7 +53,11 @@ Space = dict[str, Range | Choice]
 def default_space(spec: Any) -> Space:
     """What is worth searching for any algorithm, as far as this one has it."""
     there = {field for field, text in describe(spec).items() if text != "none"}
-    return parse_space(spec, [f"{field}={text}" for field, text in DEFAULT.items() if field in there])
+    space: Space = {}
+    for field, text in DEFAULT.items():
+        with contextlib.suppress(UsageError):  # CrossQ's target_rate can only be 1
+            space |= parse_space(spec, [f"{field}={text}"]) if field in there else {}
+    return space
 
 
 def parse_space(spec: Any, texts: Iterable[str]) -> Space:

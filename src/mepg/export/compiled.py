@@ -1,0 +1,104 @@
+"""The C form compiled and tried, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mepg.core.types import Sizes
+from mepg.envs.spaces import Row
+from mepg.errors import RunFailure
+
+FLAGS = ("-std=c99", "-O2")
+_COMPILERS = ("cc", "gcc", "clang")
+_SECONDS = 300  # for a compiler: a policy of a million weights takes some
+
+# It acts on each observation, and then again, on a clock. Through a pointer that could change, nothing is left out.
+_TRIAL = """
+#include <stdio.h>
+#include <time.h>
+#include "policy.h"
+
+static float obs[{count}][POLICY_OBS];
+static {kind} action[{count}][{width}];
+{signature} = policy;
+
+int main(void) {{
+    clock_t began;
+    double seconds;
+    if (fread(obs, sizeof obs, 1, stdin) != 1) return 1;
+    for (int i = 0; i < {count}; i++) {call};
+    if (fwrite(action, sizeof action, 1, stdout) != 1) return 1;
+    began = clock();
+    for (int again = 0; again < {rounds}; again++)
+        for (int i = 0; i < {count}; i++) {call};
+    seconds = (double)(clock() - began) / CLOCKS_PER_SEC / {count} / {rounds};
+    return fwrite(&seconds, sizeof seconds, 1, stdout) != 1;
+}}
+"""
+
+
+def find_compiler() -> list[str] | None:
+    """What CC says, or the first of cc, gcc and clang that is there. CC= means none."""
+    chosen = os.environ.get("CC")
+    if chosen is not None:
+        return shlex.split(chosen) or None
+    return next(([path] for path in map(shutil.which, _COMPILERS) if path), None)
+
+
+def act_compiled(
+    compiler: Sequence[str], header: str, sizes: Sizes, obs: Row, rounds: int, flags: Sequence[str] = FLAGS
+) -> tuple[Any, float]:
+    """The header's actions, a row for each observation, and the seconds for one: the mean of many."""
+    discrete = sizes.action_kind == "discrete"
+    text = _TRIAL.format(
+        count=len(obs),
+        rounds=rounds,
+        kind="int" if discrete else "float",
+        width=sizes.action_width,
+        signature="int (*volatile act)(const float *)" if discrete else "void (*volatile act)(const float *, float *)",
+        call="action[i][0] = act(obs[i])" if discrete else "act(obs[i], action[i])",
+    )
+    with tempfile.TemporaryDirectory(prefix="mepg-c-") as name:
+        place = Path(name)
+        (place / "policy.h").write_text(header)
+        (place / "trial.c").write_text(text)
+        _run([*compiler, *flags, "-o", "trial", "trial.c", "-lm"], place)
+        said = _run([str(place / "trial")], place, obs.astype(np.float32).tobytes())
+    kind = np.dtype(np.intc if discrete else np.float32)
+    actions = np.frombuffer(said, kind, len(obs) * sizes.action_width).reshape(len(obs), sizes.action_width)
+    return actions, float(np.frombuffer(said[-8:], np.float64)[0])
+
+
+def _run(command: list[str], place: Path, given: bytes = b"") -> bytes:
+    """What a program says. It gets a group of its own, so that what it has started ends with it."""
+    way_out = "; CC= writes the file without a trial"
+    try:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=place,
+            start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise RunFailure(f"{command[0]} cannot be started: {error.strerror}{way_out}") from None
+    with process:
+        try:
+            said, complaint = process.communicate(given, timeout=_SECONDS)
+        except BaseException as error:
+            os.killpg(process.pid, signal.SIGKILL)
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise RunFailure(f"{command[0]} did not finish within {_SECONDS} s{way_out}") from None
+            raise
+    if process.returncode:
+        lines = complaint.decode(errors="replace").splitlines()
+        first = next((line for line in lines if "error" in line), "".join(lines[:1]))
+        raise RunFailure(f"{command[0]} failed: {first or f'exit code {process.returncode}'}{way_out}")
+    return said

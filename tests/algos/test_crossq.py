@@ -1,0 +1,166 @@
+"""CrossQ: both sides in one batch, what is left of it without normalisation, and one mask in both halves."""
+
+import re
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mepg.algos import algorithms, crossq
+from mepg.algos.crossq import CROSSQ, ME_CROSSQ, BatchNormalisation, CrossQ
+from mepg.core import agent
+from mepg.core.spec import Dropout, Gaussian, Spec, Temperature
+from tests.conftest import SIZES, jit_quickly, make_batch
+
+KEY = jax.random.key(0)
+SMALL = {"hidden": (16, 16), "actor_hidden": (16, 16)}
+
+
+def started(spec, seed=0):
+    made = crossq.build(spec, SIZES)
+    return made, jit_quickly(made.init)(jax.random.key(seed))
+
+
+def after(made, state, updates):
+    update = jit_quickly(made.update)
+    for i in range(updates):
+        state, metrics = update(state, make_batch(seed=i), jax.random.fold_in(KEY, i))
+    return state, metrics
+
+
+def test_the_authors_settings():
+    """Theirs, but for the critics' 2048 units, and the paper's p where there is a mask."""
+    assert CROSSQ.gaussian == Gaussian(log_std=(-20, 2), bound="clip")
+    assert CROSSQ.temperature == Temperature(initial=1, lr=1e-3)
+    assert CROSSQ.batch_norm == BatchNormalisation(momentum=0.99, warmup=100_000)
+    assert (CROSSQ.actor_lr, CROSSQ.critic_lr, CROSSQ.adam_b1) == (1e-3, 1e-3, 0.5)
+    assert (CROSSQ.actor_every, CROSSQ.critics, CROSSQ.warmup, CROSSQ.batch_size) == (3, 2, 5_000, 256)
+    assert (CROSSQ.hidden, CROSSQ.actor_hidden) == ((256, 256), (256, 256))
+    assert replace(CROSSQ, dropout=Dropout(p=0.1), critics=1) == ME_CROSSQ
+    assert replace(ME_CROSSQ, dropout=Dropout(p=0)) == replace(CROSSQ, critics=1)
+    assert algorithms()["me-crossq-r"].spec.dropout.masks == "independent"
+
+
+@pytest.mark.parametrize(
+    "dropout", [None, Dropout(), Dropout(masks="independent", rows="batch"), Dropout(masks="online")]
+)
+def test_without_normalisation_it_is_sac_whose_targets_follow_at_once(dropout):
+    """No target network is one that is a copy after every update. All else is SAC's: equation, policy, temperature."""
+    critics = 1 if dropout else 2
+    spec = CrossQ(batch_norm=None, dropout=dropout, critics=critics, **SMALL)
+    names = (field for field in Spec.__dataclass_fields__ if field not in ("batch_norm", "actor_hidden"))
+    sac = Spec(**{name: getattr(spec, name) for name in names})
+    assert (sac.target_rate, sac.target_every) == (1, 1)
+    ours, theirs = crossq.build(spec, SIZES), agent.build(sac, SIZES)
+    state, metrics = after(ours, jit_quickly(ours.init)(KEY), 7)
+    other, other_metrics = after(theirs, jit_quickly(theirs.init)(KEY), 7)
+    other = other._replace(critic=other.critic._replace(target=None))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), state, other)
+    for name, metric in metrics.items():
+        np.testing.assert_allclose(metric.value, other_metrics[name].value, rtol=1e-4, atol=1e-5)
+
+
+def still(made, spec, state, key):
+    """A batch in which nothing moves: s' = s, a is the a' that will be drawn, r = 0, and no end."""
+    batch = make_batch()
+    k_critic, *_ = jax.random.split(key, 3)
+    k_action = jax.random.split(k_critic, 4)[1]
+    action, _ = made.beliefs.play(state, batch.obs, KEY, k_action)
+    zeros = jnp.zeros(len(action))
+    return batch._replace(action=action, next_obs=batch.obs, reward=zeros, alive=zeros + 1)
+
+
+@pytest.mark.parametrize("rows", ["sample", "batch"])
+@pytest.mark.parametrize("layers", ["last", "all"])
+def test_defining(layers, rows):
+    """s = s', a = a', r = 0, gamma = 1, no entropy: the halves are the same, and one mask leaves no residual."""
+    losses = {}
+    for masks in ("consistent", "independent", "online"):
+        dropout = Dropout(p=0.3, layers=layers, rows=rows, masks=masks)
+        spec = replace(ME_CROSSQ, discount=1, temperature=None, dropout=dropout, **SMALL)
+        made, state = started(spec)
+        _, metrics = jit_quickly(made.update)(state, still(made, spec, state, KEY), KEY)
+        losses[masks] = float(metrics["critic_loss"].value)
+    assert losses["consistent"] == pytest.approx(0, abs=1e-10)
+    assert losses["independent"] > 1e-3
+    assert losses["online"] > 1e-3
+
+
+def test_there_are_no_target_networks_and_statistics_move_with_what_they_belong_to():
+    made, state = started(replace(ME_CROSSQ, **SMALL))
+    assert state.critic.target is None
+    assert state.actor.target is None
+    once, _ = after(made, state, 1)
+    batch = make_batch(seed=0)
+    key = jax.random.split(jax.random.split(jax.random.fold_in(KEY, 0), 3)[0], 4)[1]
+    next_action, _ = made.beliefs.play(state, batch.next_obs, KEY, key)
+    both = np.concatenate([np.c_[batch.obs, batch.action], np.c_[batch.next_obs, next_action]])
+    seen = once.critic.params[0].norm
+    np.testing.assert_allclose(seen.mean[0], 0.01 * both.mean(axis=0), atol=1e-6)  # from 0, with momentum 0.99
+    np.testing.assert_allclose(seen.variance[0], 0.99 + 0.01 * both.var(axis=0), atol=1e-6)  # from 1
+    for layer in once.actor.params:
+        assert not layer.norm.mean.any(), "the policy moves with every third update"
+    thrice, _ = after(made, state, 3)
+    seen = thrice.actor.params[0].norm
+    np.testing.assert_allclose(seen.mean, 0.01 * make_batch(seed=2).obs.mean(axis=0), atol=1e-6)
+
+
+def test_both_sides_are_normalised_together():
+    """Where every s' is terminal y is r alone; another s' still changes what Q(s, a) is normalised by."""
+    made, state = started(replace(ME_CROSSQ, **SMALL))
+    batch = make_batch()._replace(alive=jnp.zeros(16))
+    losses = [
+        float(jit_quickly(made.update)(state, batch._replace(next_obs=factor * batch.next_obs), KEY)[1]["q"].value)
+        for factor in (1.0, 5.0)
+    ]
+    assert losses[0] != pytest.approx(losses[1], rel=1e-3)
+
+
+def test_renormalisation_begins_after_its_warm_up():
+    """Until then the running means are not used while learning, whatever they are."""
+    for warmup, matters in ((100_000, False), (0, True)):
+        spec = replace(ME_CROSSQ, batch_norm=BatchNormalisation(warmup=warmup), **SMALL)
+        made, state = started(spec)
+        shifted = tuple(
+            layer._replace(norm=layer.norm._replace(mean=layer.norm.mean + 1)) for layer in state.critic.params
+        )
+        other = state._replace(critic=state.critic._replace(params=shifted))
+        q, moved = (float(jit_quickly(made.update)(each, make_batch(), KEY)[1]["q"].value) for each in (state, other))
+        assert (q != pytest.approx(moved, rel=1e-4)) == matters
+
+
+def test_it_acts_by_the_running_means():
+    """One observation alone is acted on as it is in a batch."""
+    made, state = started(replace(CROSSQ, **SMALL))
+    state, _ = after(made, state, 6)
+    obs = make_batch().obs
+    together = made.exploit(state, obs)
+    np.testing.assert_allclose(together[:1], made.exploit(state, obs[:1]), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"target_rate": 0.005}, "target_rate must be 1 in CrossQ, not 0.005"),
+        ({"target_every": 2}, "target_every must be 1 in CrossQ, not 2"),
+        ({"subset": 1}, "subset must be none in CrossQ, not 1"),
+        ({"layer_norm": True}, "layer_norm must be false in CrossQ, not True"),
+        ({"gaussian": None, "temperature": None}, "gaussian must be set"),
+        ({"actor_hidden": ()}, "actor_hidden must be one to a hundred widths"),
+        ({"adam_b1": 1.0}, "adam_b1 must be in [0, 1), not 1.0"),
+    ],
+)
+def test_what_it_has_not_is_refused_by_name(change, says):
+    with pytest.raises(ValueError, match=re.escape(says)):
+        replace(CROSSQ, **change)
+
+
+def test_parameters_are_counted_without_what_no_gradient_moves():
+    """With S = 3, A = 2 and 4 units: weights and biases, and a scale and a shift for each input of a layer."""
+    spec = replace(CROSSQ, hidden=(4,), actor_hidden=(4,))
+    actor = (3 * 4 + 4 + 2 * 3) + (4 * 4 + 4 + 2 * 4)
+    critic = (5 * 4 + 4 + 2 * 5) + (4 * 1 + 1 + 2 * 4)
+    counted = crossq.count_parameters(spec, SIZES)
+    assert counted == (actor + 2 * critic - (4 * 2 + 2), actor + 2 * critic)
