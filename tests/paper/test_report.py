@@ -1,5 +1,6 @@
 """The paper's part of a page, and when there is none."""
 
+import csv
 import re
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from mepg.errors import UsageError
 from mepg.paper.experiments import jobs, select
 from mepg.paper.report import write_report
+from mepg.paper.tables import paper_table
 from tests.report.by_hand import Tags, make, write_run
 
 HOPPER = "HopperBulletEnv-v0"
@@ -52,3 +54,42 @@ def test_heat_maps_are_divided_by_the_best(tmp_path):
     assert len(re.findall(r">(\d\.\d\d)<", ours)) == 12
     assert len(re.findall(r">(\d\.\d\d)<", papers)) == 96
     assert "table12-smoke-heat-map.svg" in {path.name for path in report.files}
+
+
+def test_tables_1_and_2_at_another_length_beside_the_papers(tmp_path):
+    """Made-up runs of 200,000 steps: length, both measures, intervals and probabilities, on the page and in files."""
+    for table, only in (("table1", ["me-sac", "sac"]), ("table2", ["me-sac", "me-sac-du"])):
+        selection = select(table, "desk", only=only, envs=[HOPPER, "AntBulletEnv-v0"], steps=200_000)
+        for job in jobs(selection, tmp_path / "runs"):
+            if not job.folder.exists():
+                level = {"me-sac": 2000.0, "sac": 500.0}.get(job.config.algorithm, 1000.0)
+                write_run(job.folder, job.config, level=level)
+    report = write_report([tmp_path / "runs"], tmp_path / "report.html")
+    text = " ".join(Tags(report.page.read_text()).text.split())
+    assert text.count("ours after 200,000 steps, the paper's after 1,000,000") >= 2
+    assert "ME-SAC over SAC1.001.00 to 1.002" in text
+    assert "ME-SAC over ME-SAC-DU1.001.00 to 1.002" in text
+    for name, other in (("table1", "SAC"), ("table2", "ME-SAC-DU")):
+        content = (tmp_path / "report-files" / f"{name}-desk-200000.csv").read_text()
+        lines = {(line["row"], line["env"], line["unit"]): line for line in csv.DictReader(content.splitlines())}
+        cell = lines["ME-SAC", HOPPER, "return"]
+        assert (cell["steps"], cell["published_steps"], cell["found"], cell["wanted"]) == (
+            "200000",
+            "1000000",
+            "3",
+            "3",
+        )
+        numbers = ("published", "ours", "std", "final", "final_std", "iqm", "low", "high")
+        assert all(float(cell[number]) for number in numbers)
+        assert float(cell["low"]) <= float(cell["iqm"]) <= float(cell["high"])
+        assert lines[f"ME-SAC over {other}", "Ant+Hopper", "probability"]["ours"] == "1"
+        assert lines["ME-SAC", "Ant+Hopper", "iqm"]["iqm"]
+        markdown = (tmp_path / "report-files" / f"{name}-desk-200000.md").read_text()
+        assert "| ours after 200,000 steps, the paper's after 1,000,000 | Ant |" in markdown
+        assert f"| ME-SAC over {other} | 1.00 [1.00, 1.00] | 2 |" in markdown
+        assert re.search(r"last [\d,]+ ± \d+", markdown)
+
+
+def test_a_table_of_the_papers_own_length_says_nothing_of_lengths():
+    assert paper_table(select("table1", "paper"), ()).scale == ""
+    assert paper_table(select("table4"), ()).scale == ""

@@ -28,7 +28,7 @@ def report(tmp_path_factory):
                 level=LEVELS[algorithm],
                 finished=not unfinished,
                 share=2 / 3 if unfinished else 1,
-                rows=["100,50,3.0", "200,50,6.0", "300,50,9.0"] if algorithm != "td3" else None,
+                rows=["100,50,0.0", "200,50,0.0", "300,50,9.0"] if algorithm != "td3" else None,
             )
     write_run(folder / "mine", make("sac", "Pendulum-v1", settings=["warmup=10"]))
     write_run(folder / "<img src=x onerror=alert(1)>", make("sac", HOSTILE), finished=False, share=0.5)

@@ -43,7 +43,7 @@ def test_of_older_runs_learning_steps_count_at_the_benchmarks_speed(tmp_path):
     assert (other.hours, other.hours_from) == (None, None)
     words = in_words([listed, other], benchmark)
     assert "speed of the benchmark (today), in steps/s: me-sac 200 on Pendulum-v1" in words
-    assert "Of 1 run nothing is known" in words
+    assert "Not drawn over core-hours: 1 run whose" in words
 
 
 def test_without_a_benchmark_the_time_that_passed_with_a_remark(tmp_path):
@@ -53,7 +53,7 @@ def test_without_a_benchmark_the_time_that_passed_with_a_remark(tmp_path):
     timed, other = hours_of(tmp_path, None)
     assert timed.hours.tolist() == pytest.approx([10 / 3600, 30 / 3600, 40 / 3600, 50 / 3600])
     assert other.hours is None
-    assert "the time that passed, waiting and evaluations too" in in_words([timed, other], None)
+    assert "time that passed, waiting and evaluations too" in in_words([timed, other], None)
     assert in_words([other], None) == ""
 
 

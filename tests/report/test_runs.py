@@ -236,6 +236,11 @@ def test_a_row_that_is_half_written_is_passed_over(tmp_path):
     assert run.clock.processor.tolist() == [8.0, 24.0]
 
 
+def test_an_unfinished_run_can_do_without_its_metrics(tmp_path):
+    run = read_run(write_run(tmp_path / "run", make(), rows=["one,two,three"], finished=False, share=0.5))
+    assert run.clock == (None, None)
+
+
 def test_a_published_folder_with_a_file_missing_altered_or_of_another_run(tmp_path):
     """Each is named and left out; a folder that is whole stays."""
     other = write_run(tmp_path / "other", make(seed=9), rows=ROWS)

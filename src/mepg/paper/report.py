@@ -127,7 +127,7 @@ def _table_blocks(selections: Sequence[Selection], runs: Sequence[Run], counted:
         rows = sum(any(cell.found for cell in line.cells) for line in table.lines)
         block = TableBlock(table, f"{table.name}-{table.plan}", open=rows > 1 and not here <= before)
         before |= here
-        if section == "Returns":
+        if section in ("Returns", "Ablations"):
             block = block._replace(improvements=improvements(selection, runs))
         elif section == "The dropout rate p":
             maps = {"Ours": divided_by_best(table), "The paper": divided_by_best(table, of_paper=True)}

@@ -13,12 +13,11 @@ from importlib import resources
 
 from mepg.algos import algorithms
 from mepg.core.arithmetic import ours
-from mepg.paper.experiments import ALL_TASKS, EXPERIMENTS, PLANS, Plan, Row, Selection
+from mepg.paper.experiments import ALL_TASKS, EXPERIMENTS, PAPER, PLANS, Plan, Row, Selection
 from mepg.paper.tasks import PAPER_TASKS
-from mepg.report.page import Improvement
 from mepg.report.runs import Run
 from mepg.report.statistics import bootstrap, probability_of_improvement
-from mepg.report.tables import Cell, Line, Published, Table, Unit, make_line
+from mepg.report.tables import Cell, Improvement, Line, Published, Table, Unit, make_line
 from mepg.run.config import Config
 
 OURS = ("ME-SAC", "ME-DDPG")  # the paper's own algorithms
@@ -46,6 +45,8 @@ def paper_table(selection: Selection, runs: Iterable[Run]) -> Table:
         plan=selection.folder_name if needs_runs else None,
         is_papers=not needs_runs or selection.plan.is_papers,
         notes=tuple(_notes(selection, lines)),
+        steps=selection.plan.steps if needs_runs else None,
+        published_steps=PAPER.steps if needs_runs else None,
     )
 
 

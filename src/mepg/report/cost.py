@@ -68,13 +68,15 @@ def in_words(runs: Sequence[Run], benchmark: Benchmark | None) -> str:
         used = sorted({(run.config.algorithm, run.env) for run in runs if run.hours_from == "benchmark"})
         speeds = ", ".join(f"{name} {benchmark.speeds[name, env]:.0f} on {env}" for name, env in used)
         parts.append(
-            f"Of {many(n, 'run')} that did not record it: learning steps at the speed of the benchmark "
+            f"Of {many(n, 'run')} that did not record processor time: learning steps at the speed of the benchmark "
             f"({benchmark.about}), in steps/s: {speeds}. Random steps before learning are not counted."
         )
     if n := sources["wall clock"]:
-        parts.append(f"Of {many(n, 'run')} that did not record it: the time that passed, waiting and evaluations too.")
+        parts.append(
+            f"Of {many(n, 'run')} that did not record processor time: time that passed, waiting and evaluations too."
+        )
     if (n := sources[None]) and parts:
-        parts.append(f"Of {many(n, 'run')} nothing is known: not drawn over core-hours.")
+        parts.append(f"Not drawn over core-hours: {many(n, 'run')} whose settings were not measured.")
     return " ".join(parts)
 
 

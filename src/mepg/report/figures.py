@@ -152,6 +152,8 @@ def draw_curves(curves: Curves, *, over_hours: bool = False) -> dict[str, bytes]
         axes.set_title(plain(short_name(env)), parse_math=False)
         if over_hours:
             axes.set_xlim(left=0)
+            axes.locator_params(axis="x", nbins=5)
+            axes.xaxis.set_major_formatter(lambda hours, _: f"{hours:g}")
         else:
             show_steps(axes)
     figure.supxlabel("core-hours" if over_hours else "environment steps")

@@ -22,23 +22,23 @@ from mepg.report.figures import Curves, draw_curves, draw_heat_map, own_curves
 from mepg.report.inspection import draw_inspections
 from mepg.report.long import Series
 from mepg.report.runs import Problem, Run
-from mepg.report.statistics import Estimate
-from mepg.report.tables import Table, own_tables, short_name, show, show_difference, show_with_std, to_csv, to_markdown
+from mepg.report.tables import (
+    Improvement,
+    Table,
+    own_tables,
+    short_name,
+    show,
+    show_difference,
+    show_with_std,
+    to_csv,
+    to_markdown,
+)
 from mepg.run.files import not_writable, write_whole
 from mepg.run.folder import Folder
 from mepg.run.inspection import Inspection, read_inspection
 from mepg.words import many
 
 Shares = Mapping[str, Mapping[str, float | None]]  # by row and environment
-
-
-class Improvement(NamedTuple):
-    """How often a run of one row ends higher than a run of another."""
-
-    better: str
-    than: str
-    probability: Estimate
-    tasks: tuple[str, ...]
 
 
 class TableBlock(NamedTuple):
@@ -174,7 +174,7 @@ def _curves_files(block: CurvesBlock) -> dict[str, bytes]:
 
 
 def _table_files(block: TableBlock) -> dict[str, bytes]:
-    texts = {"csv": to_csv(block.table), "md": to_markdown(block.table)}
+    texts = {name: write(block.table, block.improvements) for name, write in (("csv", to_csv), ("md", to_markdown))}
     files = {f"{block.file_name}.{kind}": text.encode("utf-8", "replace") for kind, text in texts.items()}
     for shares in list(block.heat_maps.values())[:1]:
         pictures = draw_heat_map(block.table.title, block.table.envs, shares)

@@ -94,7 +94,8 @@ def read_run(path: Path) -> Run:
         versions = folder.versions()
         steps, returns = _evaluations(folder, config)
         clock = _clock(folder, config, steps)
-        _check_policy(folder, config)
+        if result is not None:
+            _check_policies(folder, config)
     except (OSError, Damaged, RecursionError, MemoryError, OverflowError, ValueError, KeyError) as error:
         raise UsageError(f"{path} cannot be read: {type(error).__name__}: {error}") from None
     seconds, eval_seconds = (None, 0.0) if result is None else _check_result(folder, config, result, returns)
@@ -178,12 +179,18 @@ def _evaluations(folder: Folder, config: Config) -> tuple[npt.NDArray[np.int64],
 
 
 def _clock(folder: Folder, config: Config, steps: npt.NDArray[np.int64]) -> Clock:
-    """From metrics.csv, which has to be what was written if the run is finished."""
+    """From metrics.csv. A finished run's has to be what was written; an unfinished one can do without."""
     ending = folder.ending(config)
-    sealed = None if ending is None else ending.files.get(folder.metrics_file.name)
-    if sealed is None and (ending is not None or not folder.metrics_file.exists()):
+    if ending is not None:
+        sealed = ending.files.get(folder.metrics_file.name)
+        return Clock(None, None) if sealed is None else _read_clock(read_until(folder.metrics_file, sealed), steps)
+    try:
+        return _read_clock(read_whole(folder.metrics_file), steps)
+    except (Damaged, ValueError, KeyError):
         return Clock(None, None)
-    content = read_whole(folder.metrics_file) if sealed is None else read_until(folder.metrics_file, sealed)
+
+
+def _read_clock(content: bytes, steps: npt.NDArray[np.int64]) -> Clock:
     rows = list(csv.DictReader(content.decode("ascii", "replace").splitlines()))
     whole = [row for row in rows if None not in row.values()]  # the last may be half written
     at = np.array([float(row["time/total_timesteps"]) for row in whole])
@@ -202,7 +209,7 @@ def _read_off(steps: npt.NDArray[np.int64], at: Floats, seconds: Floats) -> Floa
     return found
 
 
-def _check_policy(folder: Folder, config: Config) -> None:
+def _check_policies(folder: Folder, config: Config) -> None:
     """A policy that lies beside the results has to be this run's, as it was written."""
     for path in (folder.policy_file, folder.best_file):
         if path.exists() and Config.from_json(read_sealed_arrays(path)[1].get("config")) != config:

@@ -24,7 +24,8 @@ from mepg.words import many
 Unit = Literal["return", "minutes", "parameters"]
 COLUMNS = (
     "table", "plan", "papers_plan", "row", "algorithm", "dropout_p", "env", "unit", "published", "published_std",
-    "ours", "std", "difference", "final", "iqm", "low", "high", "found", "wanted", "unfinished",
+    "ours", "std", "difference", "final", "final_std", "iqm", "low", "high", "found", "wanted", "unfinished",
+    "steps", "published_steps",
 )  # fmt: skip
 
 
@@ -43,6 +44,7 @@ class Cell(NamedTuple):
     ours: float | None = None  # of returns, the runs' means of five best evaluations, averaged
     std: float | None = None  # over runs, if there are several
     final: float | None = None  # the last evaluation's mean, over runs
+    final_std: float | None = None  # over runs, if there are several
     iqm: Estimate | None = None  # of normalised final returns, if there are reference scores and several runs
     found: int = 0  # finished runs
     wanted: int = 0
@@ -51,6 +53,15 @@ class Cell(NamedTuple):
     @property
     def difference(self) -> float | None:
         return None if self.ours is None or self.published is None else self.ours - self.published.value
+
+
+class Improvement(NamedTuple):
+    """How often a run of one row ends higher than a run of another."""
+
+    better: str
+    than: str
+    probability: Estimate
+    tasks: tuple[str, ...]
 
 
 class Line(NamedTuple):
@@ -75,6 +86,15 @@ class Table(NamedTuple):
     plan: str | None = None  # None: no run is needed, or none was planned
     is_papers: bool = False  # the plan, and so whether values can be compared
     notes: tuple[str, ...] = ()
+    steps: int | None = None  # of each run, where they stand beside a paper's
+    published_steps: int | None = None  # of the paper's
+
+    @property
+    def scale(self) -> str:
+        """Said in the table's own head: numbers of runs of different lengths stand side by side."""
+        if self.steps is None or self.published_steps is None or self.steps == self.published_steps:
+            return ""
+        return f"ours after {many(self.steps, 'step')}, the paper's after {self.published_steps:,}"
 
     @property
     def found(self) -> int:
@@ -164,37 +184,51 @@ def not_a_formula(text: str) -> str:
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
 
-def to_csv(table: Table) -> str:
-    """One line for each cell, and one for each row's interquartile mean."""
+def to_csv(table: Table, improvements: Sequence[Improvement] = ()) -> str:
+    """One line for each cell, for each row's interquartile mean, and for each probability of improvement."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    of_all = {"table": table.name, "plan": table.plan, "papers_plan": str(table.is_papers).lower()}
+    of_all |= {"steps": table.steps, "published_steps": table.published_steps}
     for line in table.lines:
-        head = [table.name, table.plan, str(table.is_papers).lower(), not_a_formula(line.label), line.algorithm]
+        head = of_all | {"row": not_a_formula(line.label), "algorithm": line.algorithm, "dropout_p": line.dropout_p}
         for cell in line.cells:
-            ours = (cell.ours, cell.std, cell.difference, cell.final)
-            numbers = map(_digits, (*(cell.published or [None] * 2), *ours, *(cell.iqm or [None] * 3)))
-            counts = (cell.found, cell.wanted, cell.unfinished)
-            writer.writerow([*head, line.dropout_p, not_a_formula(cell.env), table.unit, *numbers, *counts])
+            numbers = {name: getattr(cell, name) for name in ("ours", "std", "difference", "final", "final_std")}
+            numbers |= _three(cell.iqm)
+            if cell.published is not None:
+                numbers |= {"published": cell.published.value, "published_std": cell.published.std}
+            counts = {name: getattr(cell, name) for name in ("found", "wanted", "unfinished")}
+            writer.writerow(head | {"env": not_a_formula(cell.env), "unit": table.unit} | _digits(numbers) | counts)
         if line.iqm is not None:
-            tasks = "+".join(map(short_name, line.iqm_tasks))
-            writer.writerow([*head, line.dropout_p, tasks, "iqm", *[""] * 6, *map(_digits, line.iqm), *[""] * 3])
+            writer.writerow(head | {"env": _joined(line.iqm_tasks), "unit": "iqm"} | _digits(_three(line.iqm)))
+    for one in improvements:
+        value, low, high = one.probability
+        head = of_all | {"row": f"{one.better} over {one.than}", "env": _joined(one.tasks), "unit": "probability"}
+        writer.writerow(head | _digits({"ours": value, "low": low, "high": high}))
     return text.getvalue()
 
 
-def to_markdown(table: Table) -> str:
+def to_markdown(table: Table, improvements: Sequence[Improvement] = ()) -> str:
     """The table for a README: ours, what is published in brackets, the difference, and seeds where some are missing."""
     with_iqm = any(line.iqm is not None for line in table.lines)
     lines = [f"**{table.title}**", ""]
     if table.plan is not None:
         lines += [f"Plan: {table.plan}" + ("." if table.is_papers else ", which is not the paper's."), ""]
     names = [_escaped(short_name(env)) for env in table.envs] + ["IQM"] * with_iqm
-    lines += [f"| | {' | '.join(names)} |", "| --- |" + " ---: |" * len(names)]
+    lines += [f"| {' | '.join([table.scale, *names])} |", "| --- |" + " ---: |" * len(names)]
     for line in table.lines:
         cells = [_escaped(line.label), *(_markdown_cell(cell, table.unit) for cell in line.cells)]
         if with_iqm:
             cells.append("" if line.iqm is None else "{:.2f} [{:.2f}, {:.2f}]".format(*line.iqm))
         lines.append(f"| {' | '.join(cells)} |")
+    if improvements:
+        lines += ["", "| probability of improvement | | tasks |", "| --- | ---: | ---: |"]
+        lines += [
+            f"| {_escaped(one.better)} over {_escaped(one.than)} | "
+            f"{'{:.2f} [{:.2f}, {:.2f}]'.format(*one.probability)} | {len(one.tasks)} |"
+            for one in improvements
+        ]
     lines += ["", *(f"- {note}" for note in table.notes)]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -204,6 +238,8 @@ def _markdown_cell(cell: Cell, unit: Unit) -> str:
     if cell.published is not None:
         parts.append(f"(paper {show_with_std(*cell.published, unit)})")
         parts += [show_difference(cell, unit)] if cell.ours is not None else []
+    if cell.final is not None:
+        parts.append(f"last {show_with_std(cell.final, cell.final_std, unit)}")
     if cell.found != cell.wanted:
         parts.append(f"{cell.found}/{many(cell.wanted, 'seed')}")
     return " ".join(parts)
@@ -219,9 +255,15 @@ def _cell(env: str, runs: Sequence[Run], wanted: int, unit: Unit) -> Cell:
     else:
         values = [run.mean_of_five_best for run in finished]
         middle, _ = _iqm({env: finished})
-        cell = cell._replace(final=float(np.mean([run.means[-1] for run in finished])), iqm=middle)
-    # Nobody says which "std" the paper means: here the sum of squares is divided by n.
-    return cell._replace(ours=float(np.mean(values)), std=float(np.std(values)) if len(values) > 1 else None)
+        final, final_std = _mean_and_std([float(run.means[-1]) for run in finished])
+        cell = cell._replace(final=final, final_std=final_std, iqm=middle)
+    ours, std = _mean_and_std(values)
+    return cell._replace(ours=ours, std=std)
+
+
+def _mean_and_std(values: Sequence[float]) -> tuple[float, float | None]:
+    """Nobody says which "std" the paper means: here the sum of squares is divided by n."""
+    return float(np.mean(values)), float(np.std(values)) if len(values) > 1 else None
 
 
 def _iqm(runs: Mapping[str, Sequence[Run]]) -> tuple[Estimate | None, tuple[str, ...]]:
@@ -243,8 +285,16 @@ def _differences(config: Config) -> list[str]:
     return [*changed, many(config.steps, "step")]
 
 
-def _digits(value: float | None) -> str:
-    return "" if value is None else f"{value:.6g}"
+def _digits(numbers: Mapping[str, float | None]) -> dict[str, str]:
+    return {name: "" if value is None else f"{value:.6g}" for name, value in numbers.items()}
+
+
+def _three(estimate: Estimate | None) -> dict[str, float | None]:
+    return dict(zip(("iqm", "low", "high"), estimate or [None] * 3, strict=True))
+
+
+def _joined(envs: Sequence[str]) -> str:
+    return "+".join(map(short_name, envs))
 
 
 def _escaped(text: str) -> str:

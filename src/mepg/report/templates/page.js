@@ -155,7 +155,7 @@
       if (event.key === "Escape") this.leave();
       if (!curve || !["ArrowLeft", "ArrowRight"].includes(event.key)) return;
       event.preventDefault();
-      const places = curve[this.over];
+      const places = [...new Set(curve[this.over])]; // several evaluations may lie at 0 core-hours
       const here = this.at === null ? -1 : nearest(places, this.at);
       const next = here + (event.key === "ArrowRight" ? 1 : -1);
       this.showAt(places[Math.max(0, Math.min(places.length - 1, next))]);
