@@ -189,7 +189,7 @@ def to_csv(table: Table, improvements: Sequence[Improvement] = ()) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
-    of_all = {"table": table.name, "plan": table.plan, "papers_plan": str(table.is_papers).lower()}
+    of_all: dict[str, object] = {"table": table.name, "plan": table.plan, "papers_plan": str(table.is_papers).lower()}
     of_all |= {"steps": table.steps, "published_steps": table.published_steps}
     for line in table.lines:
         head = of_all | {"row": not_a_formula(line.label), "algorithm": line.algorithm, "dropout_p": line.dropout_p}
