@@ -11,12 +11,31 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from mepg.api import ACE, DDPG, ME_DDPG, ME_SAC, REDQ, SAC, SUNRISE, TD3, DroQ, Model, algorithm, load
+    from mepg.api import (
+        ACE,
+        DDPG,
+        DQN,
+        ME_DDPG,
+        ME_DQN,
+        ME_QRDQN,
+        ME_SAC,
+        ME_TQC,
+        QRDQN,
+        REDQ,
+        SAC,
+        SUNRISE,
+        TD3,
+        TQC,
+        DroQ,
+        Model,
+        algorithm,
+        load,
+    )  # fmt: skip
     from mepg.errors import RunFailure, UsageError
 
 __all__ = [
-    "ACE", "DDPG", "ME_DDPG", "ME_SAC", "REDQ", "SAC", "SUNRISE", "TD3", "DroQ", "Model", "RunFailure", "UsageError",
-    "algorithm", "load",
+    "ACE", "DDPG", "DQN", "ME_DDPG", "ME_DQN", "ME_QRDQN", "ME_SAC", "ME_TQC", "QRDQN", "REDQ", "SAC", "SUNRISE", "TD3",
+    "TQC", "DroQ", "Model", "RunFailure", "UsageError", "algorithm", "load",
 ]  # fmt: skip
 
 

@@ -59,6 +59,6 @@ def _names() -> Answer:
     lines += [
         f"  {name:<37} {many(s.obs, 'observation'):>15}, {many(s.action, 'action')}" for name, s in PAPER_TASKS.items()
     ]
-    lines += ["", "Any Gymnasium environment with a flat Box observation and a Box action works: --env Pendulum-v1,",
-              "or --env my_package:MyEnv-v0 for one that a package of yours registers."]  # fmt: skip
+    lines += ["", "Any Gymnasium environment with a flat Box observation and Box or Discrete actions works: --env",
+              "Pendulum-v1, or --env my_package:MyEnv-v0 for one that a package of yours registers."]  # fmt: skip
     return Answer(data, "\n".join(lines))

@@ -7,7 +7,7 @@ from itertools import chain, groupby
 from pathlib import Path
 
 from mepg.errors import UsageError
-from mepg.paper.experiments import ALL_TASKS, Selection, select
+from mepg.paper.experiments import ALL_TASKS, BEYOND, THREE_DISCRETE, Selection, select
 from mepg.paper.tables import divided_by_best, find_selections, improvements, paper_table, runs_of, title_of
 from mepg.report.figures import make_curves
 from mepg.report.page import CurvesBlock, Page, PlanProgress, Report, Section, TableBlock, own_sections, write_page
@@ -20,6 +20,7 @@ TABLES = {
     "The dropout rate p": ("table11", "table12"),
     "Run time": ("table3", "table7"),
     "Parameters": ("table4", "table10"),
+    "Beyond the paper": BEYOND,
 }
 CURVES_NOTE = (
     "Mean over seeds and half a standard deviation, both a moving average of 10 evaluations, as the paper draws them. "
@@ -112,8 +113,9 @@ def _curves_blocks(selections: Sequence[Selection], runs: Sequence[Run]) -> list
             elif selection.experiment.shown_as == "table":
                 for label in (label for label in rows if new[label]):
                     others.setdefault(label, []).extend(run for run in rows[label] if run not in others[label])
-        whole = group[0]._replace(experiment=group[0].experiment._replace(rows=(), envs=ALL_TASKS))
-        blocks.append(_curves_block(whole, "others", "Other rows of the paper's tables", others))
+        tasks = (*ALL_TASKS, *THREE_DISCRETE)
+        whole = group[0]._replace(experiment=group[0].experiment._replace(rows=(), envs=tasks))
+        blocks.append(_curves_block(whole, "others", "Other rows of the tables", others))
     return [block for block in blocks if block.curves.panels]
 
 
