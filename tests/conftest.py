@@ -19,21 +19,29 @@ import jax
 import numpy as np
 import pytest
 
+from mepg.algos import algorithms
 from mepg.core.types import Batch, Sizes
 from mepg.run.threads import limit_threads
 
 limit_threads(1)
 
 SIZES = Sizes(obs=3, action=2)
+DISCRETE = Sizes(obs=3, action=4, action_kind="discrete")
 MAIN = ["ddpg", "td3", "sac", "me-ddpg", "me-sac"]
+
+
+def sizes_of(name: str) -> Sizes:
+    """Sizes that the algorithm can use."""
+    return SIZES if "box" in algorithms()[name].actions else DISCRETE
 
 
 def make_batch(size: int = 16, sizes: Sizes = SIZES, seed: int = 0) -> Batch:
     rng = np.random.default_rng(seed)
     draw = lambda *shape: rng.standard_normal(shape).astype(np.float32)  # noqa: E731
+    box = sizes.action_kind == "box"
     return Batch(
         obs=draw(size, sizes.obs),
-        action=np.tanh(draw(size, sizes.action)),
+        action=np.tanh(draw(size, sizes.action)) if box else np.float32(rng.integers(sizes.action, size=(size, 1))),
         reward=draw(size),
         alive=(rng.random(size) < 0.9).astype(np.float32),
         next_obs=draw(size, sizes.obs),
@@ -53,6 +61,13 @@ def leaves_equal(a, b) -> bool:
     return jax.tree.structure(a) == jax.tree.structure(b) and all(
         np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
     )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_programs():
+    """A process may have 65,530 pieces of mapped memory, and every compiled program takes some: beyond, JAX crashes."""
+    yield
+    jax.clear_caches()
 
 
 @pytest.fixture(scope="session")

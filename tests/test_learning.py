@@ -1,4 +1,4 @@
-"""It learns: Pendulum-v1, from about -1,400 upwards."""
+"""It learns: Pendulum-v1, from about -1,400 upwards, and for discrete actions CartPole-v1 and others."""
 
 import numpy as np
 import pytest
@@ -61,6 +61,47 @@ def test_pendulum_without_target_networks(algorithm, tmp_path):
     returns = returns_until(-200, config, tmp_path / "run")
     assert returns[-1] >= -200, returns
     assert returns[0] < -500, "already good before it had learned anything?"
+
+
+@pytest.mark.parametrize("algorithm", [pytest.param("tqc", marks=pytest.mark.slow), "me-tqc"])
+def test_pendulum_with_quantiles(algorithm, tmp_path):
+    """Better than -200 within 10,000 steps."""
+    config = Config.make(algorithm, ["warmup=1000"], env="Pendulum-v1", steps=10_000, eval_every=2_500)
+    returns = returns_until(-200, config, tmp_path / "run")
+    assert returns[-1] >= -200, returns
+    assert returns[0] < -500, "already good before it had learned anything?"
+
+
+VALUES = ["dqn", "me-dqn", "qr-dqn", "me-qr-dqn", "sac-discrete", "me-sac-discrete"]
+
+
+@pytest.mark.parametrize(
+    "algorithm", [name if name == "me-dqn" else pytest.param(name, marks=pytest.mark.slow) for name in VALUES]
+)
+def test_cartpole(algorithm, tmp_path):
+    """475 of 500 within 50,000 steps; a random policy stays up for about 22."""
+    config = Config.make(algorithm, env="CartPole-v1", steps=50_000, eval_every=2_500)
+    returns = returns_until(475, config, tmp_path / "run")
+    assert returns[-1] >= 475, returns
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["dqn", "me-dqn"])
+def test_acrobot(algorithm, tmp_path):
+    """Up within 100 steps, after 50,000 of learning at most; a random policy does not get there in 500."""
+    config = Config.make(algorithm, env="Acrobot-v1", steps=50_000, eval_every=2_500)
+    returns = returns_until(-100, config, tmp_path / "run")
+    assert returns[-1] >= -100, returns
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["me-dqn", "me-qr-dqn"])
+def test_lunar_lander(algorithm, tmp_path):
+    """200 within 150,000 steps."""
+    pytest.importorskip("Box2D", reason="pip install 'mepg[box2d]'")
+    config = Config.make(algorithm, env="LunarLander-v3", steps=150_000, eval_every=5_000)
+    returns = returns_until(200, config, tmp_path / "run")
+    assert returns[-1] >= 200, returns
 
 
 @pytest.mark.slow  # minutes each

@@ -28,7 +28,7 @@ def test_table_10_is_whole():
 def test_counts_as_they_are():
     """Ant, in thousands, once log-std outputs are counted; DDPG's family has none. ACE: as its authors have it."""
     ant = PAPER_TASKS["AntBulletEnv-v0"]
-    counts = {name: a.count_parameters(a.spec, ant) for name, a in algorithms().items()}
+    counts = {name: a.count_parameters(a.spec, ant) for name, a in algorithms().items() if "box" in a.actions}
     assert round(counts["me-sac"].as_is / 1000) == 228
     assert round(counts["sac"].as_is / 1000) == 379
     assert round(counts["redq"].as_is / 1000) == 1588

@@ -14,24 +14,30 @@ if TYPE_CHECKING:
     from mepg.api import (
         ACE,
         DDPG,
+        DQN,
         ME_DDPG,
+        ME_DQN,
+        ME_QRDQN,
         ME_SAC,
+        ME_TQC,
+        QRDQN,
         REDQ,
         SAC,
         SUNRISE,
         TD3,
+        TQC,
         CrossQ,
         DroQ,
         ME_CrossQ,
         Model,
         algorithm,
         load,
-    )
+    )  # fmt: skip
     from mepg.errors import RunFailure, UsageError
 
 __all__ = [
-    "ACE", "DDPG", "ME_DDPG", "ME_SAC", "REDQ", "SAC", "SUNRISE", "TD3", "CrossQ", "DroQ", "ME_CrossQ", "Model",
-    "RunFailure", "UsageError", "algorithm", "load",
+    "ACE", "DDPG", "DQN", "ME_DDPG", "ME_DQN", "ME_QRDQN", "ME_SAC", "ME_TQC", "QRDQN", "REDQ", "SAC", "SUNRISE", "TD3",
+    "TQC", "CrossQ", "DroQ", "ME_CrossQ", "Model", "RunFailure", "UsageError", "algorithm", "load",
 ]  # fmt: skip
 
 

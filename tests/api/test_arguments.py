@@ -6,8 +6,9 @@ import pytest
 
 from mepg.algos import algorithms
 from mepg.algos.crossq import BatchNormalisation
+from mepg.algos.dqn import Epsilon
 from mepg.api.arguments import spec_from
-from mepg.core.spec import Dropout, Noise, Temperature
+from mepg.core.spec import Dropout, Noise, Quantiles, Temperature
 from mepg.errors import UsageError
 
 SPECS = {name: algorithm.spec for name, algorithm in algorithms().items()}
@@ -74,6 +75,13 @@ def relu():
             {"batch_norm": BatchNormalisation(momentum=0.95, warmup=1000)},
         ),
         ("me-sac", "n_steps", 3, {"n_step": 3}),
+        ("dqn", "exploration_initial_eps", 0.9, {"epsilon": Epsilon(start=0.9)}),
+        ("dqn", "exploration_final_eps", 0.01, {"epsilon": Epsilon(end=0.01)}),
+        ("dqn", "exploration_steps", 5e3, {"epsilon": Epsilon(steps=5_000)}),
+        ("dqn", "max_grad_norm", 10, {"max_grad_norm": 10.0}),
+        ("dqn", "learning_rate", 1e-3, {"critic_lr": 1e-3}),
+        ("qr-dqn", "policy_kwargs", {"n_quantiles": 20}, {"quantiles": Quantiles(count=20)}),
+        ("tqc", "top_quantiles_to_drop_per_net", 5, {"quantiles": Quantiles(count=25, dropped=5)}),
         ("me-sac", "train_freq", 1, {}),
         ("me-sac", "train_freq", (1, "step"), {}),
         # What asks for nothing is harmless, whoever passes it on.
@@ -112,6 +120,11 @@ def test_each_argument_is_a_field(name, argument, value, expected):
         ("ace", {"policy_delay": 2}, "Ace has no actor_every; its fields are actors"),
         ("ace", {"dropout_p": 0.1}, "Ace has no dropout"),
         ("td3", {"action_noise": NormalActionNoise([0.1], [0.2])}, "noise needs mean 0"),
+        ("dqn", {"exploration_fraction": 0.1}, "give exploration_steps"),
+        ("dqn", {"exploration_final_eps": 2}, "epsilon.end must be in [0, 1]"),
+        ("dqn", {"ent_coef": 0.1}, "ValueSpec has no temperature"),
+        ("me-sac", {"exploration_final_eps": 0.1}, "Spec has no epsilon"),
+        ("tqc", {"top_quantiles_to_drop_per_net": 25}, "quantiles.dropped must be in [0, 24]"),
         ("me-sac", {"train_freq": 4}, "several for each step are gradient_steps"),
         ("me-sac", {"gradient_steps": 0}, "give a multiple of 1, or -1"),
         ("me-sac", {"policy_kwargs": [256]}, "it is a dictionary, such as"),

@@ -153,7 +153,7 @@ def test_a_progress_bar(capsys):
     [
         ({"policy": "CnnPolicy"}, "there is only 'MlpPolicy'"),
         ({"device": "cuda"}, "mepg computes on the CPU"),
-        ({"env": "CartPole-v1"}, r"CartPole-v1 has Discrete\(2\): none of"),
+        ({"env": "CartPole-v1"}, r"CartPole-v1 has Discrete\(2\): use dqn, me-dqn"),
         ({"env": "Nowhere-v0"}, "unknown environment"),
         ({"env": 7}, "int is not a kind of environment: give an id"),
         ({"threads": 2}, "this process computes with 1"),

@@ -13,11 +13,11 @@ import pytest
 from mepg.algos import algorithms
 from mepg.algos.mepg import ME_SAC
 from mepg.algos.sac import SAC
-from mepg.core.spec import Dropout, Noise, Search, Spec, Temperature
+from mepg.core.spec import Dropout, Noise, Quantiles, Search, Spec, Temperature
 from mepg.core.types import AgentState, Trainable
 from mepg.run.checkpoint import flatten, unflatten
 from mepg.run.files import read_arrays, write_arrays
-from tests.conftest import SIZES, jit_quickly, leaves_equal, make_batch
+from tests.conftest import jit_quickly, leaves_equal, make_batch, sizes_of
 
 ALL = list(algorithms())
 
@@ -30,15 +30,16 @@ def small(name, **changes):
 @cache
 def make(name, spec=None):
     """The agent, compiled once for all tests."""
-    agent = algorithms()[name].build(spec or small(name), SIZES)
+    agent = algorithms()[name].build(spec or small(name), sizes_of(name))
     return agent._replace(init=jit_quickly(agent.init), update=jit_quickly(agent.update))
 
 
-def updated(agent, updates, seed=0):
+def updated(name, updates, seed=0, spec=None):
+    agent, sizes = make(name, spec), sizes_of(name)
     state = agent.init(jax.random.key(seed))
     history = [state]
     for i in range(updates):
-        batch, key = make_batch(seed=i % 10), jax.random.fold_in(jax.random.key(seed + 1), i)
+        batch, key = make_batch(sizes=sizes, seed=i % 10), jax.random.fold_in(jax.random.key(seed + 1), i)
         state, metrics = agent.update(state, batch, key)
         history.append(state)
     return history, metrics
@@ -56,42 +57,43 @@ def trainables(state):
 
 @pytest.mark.parametrize("name", ALL)
 def test_shapes_and_finiteness(name):
-    agent = make(name)
-    history, metrics = updated(agent, 4)
+    agent, sizes = make(name), sizes_of(name)
+    history, metrics = updated(name, 4)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(history[-1]))
     assert all(np.isfinite(metric.value) and metric.value.shape == () for metric in metrics.values())
-    for obs in (jnp.ones((1, SIZES.obs)), jnp.ones((7, SIZES.obs))):
+    for obs in (jnp.ones((1, sizes.obs)), jnp.ones((7, sizes.obs))):
         memory = agent.begin(jax.random.key(1))
         explored, later = agent.explore(history[-1], memory, obs, jax.random.key(0))
         assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), memory) == jax.tree.map(
             lambda leaf: (leaf.shape, leaf.dtype), later
         )
         for action in (agent.exploit(history[-1], obs), explored):
-            assert action.shape == (len(obs), SIZES.action)
-            assert np.abs(action).max() <= 1
+            assert action.shape == (len(obs), sizes.action_width)
+            if sizes.action_kind == "box":
+                assert np.abs(action).max() <= 1
+            else:
+                assert set(np.ravel(action)) <= set(range(sizes.action))
     assert jax.tree.structure(history[0]) == jax.tree.structure(history[-1])
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_same_seed_same_bits_other_seed_others(name):
-    agent = make(name)
-    once, again, other = (updated(agent, 3, seed=seed)[0][-1] for seed in (0, 0, 1))
+    once, again, other = (updated(name, 3, seed=seed)[0][-1] for seed in (0, 0, 1))
     assert leaves_equal(once, again)
     assert not leaves_equal(once, other)
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_state_survives_the_file(name, tmp_path):
-    agent = make(name)
-    history, _ = updated(agent, 3)
+    history, _ = updated(name, 3)
     write_arrays(tmp_path / "state.safetensors", flatten(history[-1], "agent"))
-    template = jax.eval_shape(agent.init, jax.random.key(0))
+    template = jax.eval_shape(make(name).init, jax.random.key(0))
     assert leaves_equal(unflatten(read_arrays(tmp_path / "state.safetensors"), template, "agent"), history[-1])
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_everything_that_can_learn_does(name):
-    history, _ = updated(make(name), 20)  # the longest delay
+    history, _ = updated(name, 20)  # the longest delay
     assert trainables(history[0])
     for (path, before), (_, after) in zip(trainables(history[0]), trainables(history[-1]), strict=True):
         leaves = jax.tree_util.tree_flatten_with_path(before)[0]
@@ -105,8 +107,7 @@ def test_everything_that_can_learn_does(name):
 @pytest.mark.parametrize("name", [name for name in ALL if isinstance(algorithms()[name].spec, Spec)])
 def test_what_is_delayed_moves_on_time(name):
     spec = small(name)
-    agent = make(name)
-    history, _ = updated(agent, 4)
+    history, _ = updated(name, 4)
     history = [instances(state, AgentState)[0][1] for state in history]  # SUNRISE's has all members in it
     for count, (before, after) in enumerate(pairwise(history), start=1):
         assert int(after.updates) == count
@@ -120,7 +121,7 @@ def test_what_is_delayed_moves_on_time(name):
 
 def test_target_networks_follow():
     spec = small("me-ddpg", target_rate=0.25)
-    history, _ = updated(make("me-ddpg", spec), 2)
+    history, _ = updated("me-ddpg", 2, spec=spec)
     for part in ("actor", "critic"):
         start, end = getattr(history[0], part), getattr(history[2], part)
         assert leaves_equal(start.target, start.params)  # begins as a copy
@@ -131,7 +132,7 @@ def test_target_networks_follow():
 
 def test_temperature_may_move_more_often_than_the_policy():
     spec = small("me-sac", temperature=Temperature(every=1))
-    history, _ = updated(make("me-sac", spec), 2)
+    history, _ = updated("me-sac", 2, spec=spec)
     assert not leaves_equal(history[0].temperature, history[1].temperature)
     assert leaves_equal(history[0].actor, history[1].actor)
 
@@ -151,6 +152,17 @@ def test_policy_metrics_count_only_where_the_policy_moved():
 OTHERS = {
     "exploration": [Noise(std=0.3)],
     "search": [Search(), Search(how="thompson")],
+    "quantiles": [Quantiles(count=5)],
+    "quantiles.count": [5],
+    "quantiles.dropped": [1],
+    "huber": [None, 0.5],
+    "double": [True],
+    "epsilon": [None],
+    "epsilon.start": [0.5],
+    "epsilon.end": [0.2],
+    "epsilon.steps": [50],
+    "max_grad_norm": [10.0],
+    "entropy_ratio": [0.9],
     "search.how": ["thompson", "ucb"],
     "search.proposals": [5],
     "search.kappa": [2.0],
@@ -229,11 +241,12 @@ def other_specs(spec):
 
 def program(name, spec):
     """All that the agent computes, as text: every operation and every constant in it. What changes most comes first."""
-    agent = algorithms()[name].build(spec, SIZES)
+    sizes = sizes_of(name)
+    agent = algorithms()[name].build(spec, sizes)
     key = jax.random.key(0)
     state = jax.eval_shape(agent.init, key)
-    obs = jnp.ones((4, SIZES.obs))
-    yield str(jax.make_jaxpr(agent.update)(state, make_batch(), key))
+    obs = jnp.ones((4, sizes.obs))
+    yield str(jax.make_jaxpr(agent.update)(state, make_batch(sizes=sizes), key))
     yield str(jax.make_jaxpr(agent.explore)(state, jax.eval_shape(agent.begin, key), obs, key))
     yield str(jax.make_jaxpr(agent.begin)(key))
     yield str(jax.make_jaxpr(agent.init)(key))
@@ -241,8 +254,9 @@ def program(name, spec):
 
 @pytest.mark.parametrize(
     ("name", "given"),
-    [(name, {}) for name in ("me-ddpg", "me-ddpg-x", "redq", "ace", "ace-flat", "me-crossq")]
-    + [("me-sac", {"search": Search(how="thompson")})]
+    [(name, {}) for name in ("me-ddpg", "me-ddpg-x", "redq", "ace", "ace-flat", "me-crossq", "me-tqc", "me-qr-dqn")]
+    + [("me-sac-discrete", {})]
+    + [("me-sac", {"search": Search(how="thompson")}), ("me-dqn", {"search": Search(), "max_grad_norm": 1.0})]
     + [pytest.param(name, {}, marks=pytest.mark.slow) for name in ("td3", "sac", "droq", "sunrise-ucb")]
     + [pytest.param("me-ddpg", {"search": Search()}, marks=pytest.mark.slow)],
 )
@@ -260,13 +274,13 @@ def test_every_field_matters(name, given):
 def test_without_dropout_me_sac_with_two_critics_is_sac():
     """A collapse in bits, not only in `==`."""
     collapsed = replace(ME_SAC, dropout=Dropout(p=0), critics=2, actor_every=1, hidden=(16, 16))
-    ours, _ = updated(make("me-sac", collapsed), 3)
-    theirs, _ = updated(make("sac", replace(SAC, hidden=(16, 16))), 3)
+    ours, _ = updated("me-sac", 3, spec=collapsed)
+    theirs, _ = updated("sac", 3, spec=replace(SAC, hidden=(16, 16)))
     assert leaves_equal(ours[-1], theirs[-1])
 
 
 def test_fixed_temperature_has_nothing_to_learn():
-    history, metrics = updated(make("me-sac+fixent"), 2)
+    history, metrics = updated("me-sac+fixent", 2)
     assert history[-1].temperature is None
     assert metrics["ent_coef"].value == pytest.approx(0.1)  # D21
 
@@ -283,12 +297,12 @@ def test_fixed_temperature_has_nothing_to_learn():
 )
 def test_what_composes(name, change):
     """Layer normalisation with a consistent mask; consistent masks with every kind of ensemble; expected ones."""
-    history, metrics = updated(make(name, small(name, **change)), 20)
+    history, metrics = updated(name, 20, spec=small(name, **change))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(history[-1]))
     before, after = (instances(state, AgentState)[0][1] for state in (history[0], history[-1]))
     assert not leaves_equal(before.actor.params, after.actor.params)
     assert metrics["critic_loss"].value > 0
-    plain = updated(make(name), 20)[0][-1]
+    plain = updated(name, 20)[0][-1]
     assert not leaves_equal(instances(plain, AgentState)[0][1].actor.params, after.actor.params)
 
 

@@ -18,7 +18,7 @@ from mepg.algos import algorithms
 from mepg.core import policies
 from mepg.core.spec import Dropout
 from mepg.native.library import State, compile_function
-from tests.conftest import SIZES, jit_quickly, make_batch
+from tests.conftest import jit_quickly, make_batch, sizes_of
 from tests.core.test_agent import ALL, make, small, trainables
 
 GOLDEN = Path(__file__).parent.parent / "data" / "golden.json"
@@ -29,16 +29,17 @@ MARGIN = 3
 
 
 @cache
-def given():
+def given(sizes):
     """The batch and the key of each update."""
-    batches = [make_batch(seed=i) for i in range(10)]
+    batches = [make_batch(sizes=sizes, seed=i) for i in range(10)]
     return [(batches[i % 10], jax.random.fold_in(jax.random.key(8), i)) for i in range(UPDATES)]
 
 
-def trace(agent, before=lambda state, i: state):
+def trace(name, agent=None, before=lambda state, i: state):
     """What there is after all updates, should something happen to the state before each of them."""
+    agent = agent or make(name)
     state = agent.init(jax.random.key(7))
-    for i, (batch, key) in enumerate(given()):
+    for i, (batch, key) in enumerate(given(sizes_of(name))):
         state, _ = agent.update(before(state, i), batch, key)
     return summary(state)
 
@@ -68,11 +69,10 @@ def summary(state):
 
 def drift(name):
     """How far the program itself gets away from its trace when every number it keeps is nudged at every update."""
-    agent = make(name)
-    here, nudged = trace(agent), []
+    here, nudged = trace(name), []
     for seed in range(NUDGED):
         keys = jax.random.split(jax.random.key(seed), UPDATES)
-        nudged.append(trace(agent, lambda state, i, keys=keys: nudge(state, keys[i])))
+        nudged.append(trace(name, before=lambda state, i, keys=keys: nudge(state, keys[i])))
     return {part: np.max([abs(other[part] - here[part]) for other in nudged], axis=0) for part in here}
 
 
@@ -99,21 +99,22 @@ def departures(name, found):
 
 @pytest.mark.parametrize("name", ALL)
 def test_golden_trace(name):
-    assert departures(name, trace(make(name))) == {}
+    assert departures(name, trace(name)) == {}
 
 
 @pytest.mark.parametrize("name", ["me-ddpg", "me-sac", *(pytest.param(name, marks=pytest.mark.slow) for name in ALL)])
 def test_golden_trace_in_native_code(name, native):
-    agent = algorithms()[name].build(small(name), SIZES)  # make's are jitted already
+    agent = algorithms()[name].build(small(name), sizes_of(name))  # make's are jitted already
     first = agent.init(jax.random.key(7))
     leaves, tree = jax.tree.flatten(first)
 
     def update(leaves, batch, key):
         return jax.tree.leaves(agent.update(jax.tree.unflatten(tree, leaves), batch, key)[0]), ()
 
-    compiled = compile_function(update, leaves, *given()[0], state="written")
+    updates = given(sizes_of(name))
+    compiled = compile_function(update, leaves, *updates[0], state="written")
     state = State.of(leaves)
-    for batch, key in given():
+    for batch, key in updates:
         compiled(state, *jax.tree.leaves(batch), key)
     assert departures(name, summary(jax.tree.unflatten(tree, state.get()))) == {}
 
@@ -137,13 +138,13 @@ CHANGES = {
 )
 def test_a_changed_formula_is_noticed(name, change):
     spec = small(name)
-    assert departures(name, trace(make(name, replace(spec, **CHANGES[change](spec)))))
+    assert departures(name, trace(name, make(name, replace(spec, **CHANGES[change](spec)))))
 
 
 def test_two_masks_in_place_of_one_are_noticed():
     spec = small("me-sac")
     assert departures(
-        "me-sac", trace(make("me-sac", replace(spec, dropout=replace(spec.dropout, masks="independent"))))
+        "me-sac", trace("me-sac", make("me-sac", replace(spec, dropout=replace(spec.dropout, masks="independent"))))
     )
 
 
@@ -157,14 +158,14 @@ def test_a_changed_sign_is_noticed(name, monkeypatch):
         return action, -log_prob
 
     monkeypatch.setattr(policies, "squash", wrong)
-    assert departures(name, trace(make.__wrapped__(name)))
+    assert departures(name, trace(name, make.__wrapped__(name)))
 
 
 def written(name):
     apart = drift(name)
     return {
         part: {"norm": norm, "projection": projection, "drift": apart[part].tolist()}
-        for part, (norm, projection) in trace(make(name)).items()
+        for part, (norm, projection) in trace(name).items()
     }
 
 

@@ -17,7 +17,7 @@ from mepg.core.masks import draw_rows, mask_variance
 from mepg.core.normalise import normalised
 from mepg.core.posterior import covariance, mean, posterior, variance
 from mepg.core.spec import Dropout, Spec
-from tests.conftest import SIZES, jit_quickly, make_batch
+from tests.conftest import SIZES, jit_quickly, make_batch, sizes_of
 from tests.core.test_bellman import networks
 from tests.core.test_probes import B, learner, transitions
 
@@ -127,9 +127,12 @@ def test_lambda_is_of_the_p_that_is_drawn():
 def test_every_algorithm_can_be_looked_into(name):
     """Mean, covariance, sub-networks and the policy that is judged; of each kind with normalised observations too."""
     entry = algorithms()[name]
-    agent = entry.build(replace(entry.spec, hidden=(8, 8)), SIZES)
-    batch = make_batch(5)
-    for one in (agent, normalised(agent, SIZES)) if name in ("me-sac", "sunrise", "ace", "ace-flat") else (agent,):
+    sizes = sizes_of(name)
+    agent = entry.build(replace(entry.spec, hidden=(8, 8)), sizes)
+    batch = make_batch(5, sizes)
+    for one in (
+        (agent, normalised(agent, sizes)) if name in ("me-sac", "sunrise", "ace", "ace-flat", "me-dqn") else (agent,)
+    ):
         state = jit_quickly(one.init)(jax.random.key(0))
 
         @jit_quickly
@@ -147,7 +150,7 @@ def test_every_algorithm_can_be_looked_into(name):
         assert (np.linalg.eigvalsh(cov) > -1e-5).all()
         assert np.abs(draws.mean(axis=0) - q).max() <= 0.9 * np.sqrt(v).max() + 1e-6
         assert action.shape == batch.action.shape
-        assert np.abs(action).max() <= 1
+        assert np.abs(action).max() <= (1 if sizes.action_kind == "box" else sizes.action - 1)
         assert bonus.shape == (5,)
         assert bool(bonus.any()) == (getattr(entry.spec, "temperature", None) is not None)
 

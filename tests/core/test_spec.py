@@ -7,11 +7,12 @@ import pytest
 from mepg.algos import algorithms
 from mepg.algos.crossq import CrossQ
 from mepg.algos.ddpg import DDPG, TD3
+from mepg.algos.dqn import DQN, Epsilon, ValueSpec
 from mepg.algos.mepg import ME_DDPG, ME_SAC
 from mepg.algos.sac import SAC
 from mepg.algos.sunrise import SUNRISE
 from mepg.core.settings import from_json, to_json
-from mepg.core.spec import Dropout, Gaussian, Noise, Search, Spec, Temperature
+from mepg.core.spec import Dropout, Gaussian, Noise, Quantiles, Search, Spec, Temperature
 
 OF_ITS_OWN = (CrossQ,)  # with their authors' settings
 
@@ -67,11 +68,17 @@ def test_collapses():
     assert replace(ME_SAC, dropout=None, critics=2, actor_every=1) == SAC
     assert replace(ME_SAC, dropout=Dropout(p=0)) == specs["me-sac-do"]
     assert replace(specs["me-sac+cdq"], dropout=None, actor_every=1) == SAC
+    assert replace(specs["me-dqn"], dropout=Dropout(p=0)) == specs["dqn"]
+    assert replace(specs["qr-dqn"], quantiles=Quantiles(count=1)) == specs["dqn"]
+    alone = {"critics": 1, "quantiles": Quantiles(count=1), "huber": None}
+    assert replace(specs["tqc"], **alone) == replace(SAC, critics=1)
+    assert replace(specs["me-tqc"], dropout=Dropout(p=0), actor_every=1) == replace(specs["tqc"], critics=1)
     # REDQ and DroQ come down to SAC, given its schedule and its view of two critics
     like_sac = {"improve_on": "min", "actor_every": 1, "target_every": 2, "updates_per_step": 1}
     assert replace(specs["redq"], critics=2, subset=2, **like_sac) == SAC
     assert replace(specs["droq"], dropout=Dropout(p=0), layer_norm=False, **like_sac) == SAC
     assert replace(specs["redq-utd20"], updates_per_step=1) == specs["redq"]
+    assert specs.pop("me-dqn-do") == specs["dqn"], "the only one: it stands beside the paper's other -do"
     assert len(set(specs.values())) == len(specs), "two names for one algorithm"
 
 
@@ -83,6 +90,9 @@ def test_equal_meanings_are_equal_and_hash_alike():
         (Spec(hidden=(8,), dropout=Dropout(layers="all")), Spec(hidden=(8,), dropout=Dropout())),
         (replace(ME_SAC, temperature=Temperature(every=2)), ME_SAC),
         (Spec(critics=3, subset=3), Spec(critics=3)),
+        (Spec(quantiles=Quantiles(count=1)), Spec()),
+        (replace(DQN, epsilon=Epsilon(start=0, end=0)), replace(DQN, epsilon=None)),
+        (replace(DQN, epsilon=Epsilon(start=1, end=1, steps=7)), replace(DQN, epsilon=Epsilon(start=1, end=1))),
         (Spec(dropout=Dropout(place="before")), Spec(dropout=Dropout())),
         (Spec(dropout=Dropout(masks="expected", rows="batch")), Spec(dropout=Dropout(masks="expected"))),
         (
@@ -122,6 +132,19 @@ def test_equal_meanings_are_equal_and_hash_alike():
         lambda: Spec(dropout=Dropout(masks="expected", place="before"), layer_norm=True),
         lambda: Spec(dropout=Dropout(masks="expected", improve_on="masked")),
         lambda: Spec(dropout=Dropout(masks="expected"), critics=2),
+        lambda: Spec(dropout=Dropout(masks="expected"), quantiles=Quantiles()),
+        lambda: Spec(dropout=Dropout(masks="expected"), huber=1.0),
+        lambda: Spec(huber=0),
+        lambda: Quantiles(count=0),
+        lambda: Quantiles(count=5, dropped=5),
+        lambda: Quantiles(dropped=-1),
+        lambda: Epsilon(start=1.1),
+        lambda: Epsilon(end=-0.1),
+        lambda: Epsilon(end=float("nan")),
+        lambda: Epsilon(steps=0),
+        lambda: ValueSpec(max_grad_norm=0),
+        lambda: ValueSpec(search=Search()),
+        lambda: ValueSpec(search=Search(), dropout=Dropout(layers="all")),
         lambda: Search(proposals=1),
         lambda: Search(kappa=-1),
         lambda: Spec(dropout=Dropout(), search=Search()),

@@ -2,11 +2,13 @@
 
 import json
 import zipfile
+from importlib.util import find_spec
 
 import pytest
 
 import mepg
 from mepg.cli import main
+from mepg.envs import simulators
 from mepg.envs.simulators import full_id
 from mepg.errors import UsageError
 from mepg.paper.experiments import select
@@ -67,3 +69,28 @@ def test_reproduce(capsys):
     assert main(["reproduce", "table1", "--envs", "HoperBulletEnv"]) == 2
     assert "did you mean 'HopperBulletEnv-v0'?" in capsys.readouterr().err
     assert select("table1", "smoke", envs=["HopperBulletEnv"]).experiment.envs == ("HopperBulletEnv-v0",)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "says"),
+    [
+        ("LunarLander-v3", "LunarLander-v3 needs Box2D, which is not installed: pip install 'mepg[box2d]'"),
+        (
+            "MinAtar/Breakout-v1",
+            "MinAtar/Breakout-v1 needs MinAtar, which is not installed: pip install 'mepg[minatar]'",
+        ),
+    ],
+)
+def test_an_extra_that_is_missing_is_named(env_id, says):
+    if find_spec({"LunarLander-v3": "Box2D"}.get(env_id, "minatar")):
+        pytest.skip("it is installed")
+    with pytest.raises(UsageError) as error:
+        simulators.make(env_id)
+    assert str(error.value) == says
+
+
+def test_minatars_pictures_are_rows():
+    pytest.importorskip("minatar", reason="pip install 'mepg[minatar]'")
+    env = simulators.make("MinAtar/Breakout-v1")
+    assert env.observation_space.shape == (400,)
+    assert env.reset(seed=0)[0].shape == (400,)

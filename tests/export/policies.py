@@ -8,13 +8,10 @@ import numpy as np
 
 from mepg.algos import algorithms
 from mepg.core.settings import apply_settings
-from mepg.core.types import Sizes
 from mepg.export.numpy import to_npz
 from mepg.export.standalone import load_policy
-from tests.conftest import jit_quickly
-
-SIZES = Sizes(obs=3, action=2)
-
+from tests.conftest import SIZES as SIZES
+from tests.conftest import jit_quickly, sizes_of
 
 TINY = ["--set", "hidden=8,8", "--set", "batch_size=8", "--set", "warmup=20", "--eval-episodes", "1"]
 
@@ -22,7 +19,7 @@ TINY = ["--set", "hidden=8,8", "--set", "batch_size=8", "--set", "warmup=20", "-
 def some_agent(name, settings=()):
     """Small, and far enough from where it began that actors differ."""
     algorithm = algorithms()[name]
-    agent = algorithm.build(apply_settings(algorithm.spec, ["hidden=16,12", *settings]), SIZES)
+    agent = algorithm.build(apply_settings(algorithm.spec, ["hidden=16,12", *settings]), sizes_of(name))
     rng = np.random.default_rng(0)
 
     def shake(leaf):

@@ -45,6 +45,7 @@ def test_every_algorithm_exports(name):
         ("ace-flat", ["critics=3", "layer_norm=true", "improve_on=mean"]),
         ("ace-flat", ["critics=2", "improve_on=first", "gaussian.bound=clip"]),
         ("sunrise", ["members=1", "hidden=8"]),
+        ("qr-dqn", ["critics=2", "improve_on=mean"]),
     ],
 )
 def test_and_so_do_its_variants(name, settings):
@@ -77,5 +78,5 @@ def test_an_operation_that_is_not_known_is_named():
 def test_every_kind_of_spec_is_covered():
     """Should an algorithm get a spec of another kind, the runs above need one of it too."""
     kinds = {type(algorithm.spec).__name__ for algorithm in algorithms().values()}
-    assert kinds == {"Spec", "Sunrise", "Ace", "AceFlat", "CrossQ"}
+    assert kinds == {"Spec", "Sunrise", "Ace", "AceFlat", "CrossQ", "ValueSpec", "CategoricalSpec"}
     assert all(dataclasses.is_dataclass(algorithm.spec) for algorithm in algorithms().values())

@@ -37,7 +37,8 @@ SEVERAL = {"me-ddpg": ["--envs", "4"], "sac": ["--envs", "2", "--normalize-obs"]
 
 
 def train(algorithm, out, *extra):
-    env = "HopperBulletEnv-v0" if algorithm in HOPPER else "Pendulum-v1"
+    discrete = "discrete" in algorithms()[algorithm].actions
+    env = "CartPole-v1" if discrete else "HopperBulletEnv-v0" if algorithm in HOPPER else "Pendulum-v1"
     extra = [*OFTEN, *SEVERAL.get(algorithm, []), *extra]
     return command(algorithm, env, out, steps=STEPS, settings=SETTINGS, extra=extra)
 

@@ -33,6 +33,7 @@ class Case:
     def __init__(self, what, sizes=SIZES, envs=1, seed=0, **settings):
         """`what`: an algorithm's name, or a spec."""
         algorithm = find(what) if isinstance(what, str) else Algorithm(what, "")
+        sizes = sizes._replace(action_kind=algorithm.actions[0])
         spec = smaller(algorithm.spec, **{"hidden": (20, 12), "batch_size": 10, **settings})
         self.agent = algorithm.build(spec, sizes)
         self.program = Program(SimpleNamespace(spec=spec, envs=envs, seed=seed), self.agent, sizes)
@@ -48,7 +49,10 @@ class Case:
 
     def arguments(self, step):
         rows = self._rng.uniform(-1, 1, (self._rows, row_width(self._sizes))).astype(np.float32)
-        rows[:, layout(self._sizes)[3]] = self._rng.random(self._rows) < 0.9
+        _, action, _, alive, _ = layout(self._sizes)
+        rows[:, alive] = self._rng.random(self._rows) < 0.9
+        if self._sizes.action_kind == "discrete":
+            rows[:, action] = self._rng.integers(self._sizes.action, size=(self._rows, 1))
         numbers = self._rng.integers(1000, size=self._rows).astype(np.uint32)
         seen = self._rng.uniform(-1, 1, (self._envs, self._sizes.obs)).astype(np.float32)
         keys = self.program._keys["update"], self.program._keys["act"]

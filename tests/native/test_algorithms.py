@@ -12,7 +12,8 @@ from mepg.native.library import State
 
 from .conftest import HERE, Case
 
-SAMPLE = ["me-sac", "td3"]  # masks, two critics in a loop, branches; the others are slow tests
+# Masks, two critics in a loop, branches, discrete actions, quantiles; the others are slow tests.
+SAMPLE = ["me-sac", "td3", "me-dqn", "me-qr-dqn", "tqc", "me-sac-discrete"]
 
 
 @pytest.mark.parametrize("name", SAMPLE)

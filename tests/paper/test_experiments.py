@@ -1,6 +1,7 @@
 """The paper's experiments as data."""
 
 import csv
+from argparse import Namespace
 from importlib import resources
 from pathlib import Path
 
@@ -82,3 +83,28 @@ def test_narrowed_down():
 def test_bad_selections_say_what_is_wrong(arguments, says):
     with pytest.raises(UsageError, match=says):
         select(**arguments)
+
+
+def test_beyond_the_paper_each_family_has_its_own_tasks():
+    """With one mask, without, with two and with one on one side, on three tasks; no row on a task it cannot use."""
+    wanted = jobs(select("any", "smoke"), RESULTS)
+    tasks = {}
+    for job in wanted:
+        tasks.setdefault(meaning_of(job.config), set()).add(job.config.env)
+    assert len(tasks) == 18
+    assert {len(there) for there in tasks.values()} == {3}
+    assert len(wanted) == 18 * 3 * 2
+    for name, there in tasks.items():
+        assert ("CartPole-v1" in there) == ("dqn" in name or "discrete" in name), name
+    assert "any" not in default_names()
+
+
+def meaning_of(config):
+    return f"{config.algorithm} {config.spec.dropout and config.spec.dropout.masks}"
+
+
+def default_names():
+    from mepg.commands.reproduce import _selections
+
+    arguments = Namespace(experiments=[], plan="smoke", only=None, envs=None, seeds=None, steps=None)
+    return [selection.name for selection in _selections(arguments)]

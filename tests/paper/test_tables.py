@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 
-from mepg.paper.experiments import EXPERIMENTS, PLANS, jobs, select
+from mepg.paper.experiments import BEYOND, EXPERIMENTS, PLANS, jobs, select
 from mepg.paper.tables import divided_by_best, find_selections, improvements, paper_table, published
 from mepg.report.runs import collect
 from mepg.report.statistics import interquartile_mean, normalise
@@ -23,7 +23,7 @@ def carry_out(selection, folder, **options):
 
 def test_every_row_of_every_table_has_a_published_value():
     for name, experiment in EXPERIMENTS.items():
-        if experiment.shown_as == "table":
+        if experiment.shown_as == "table" and name not in BEYOND:
             for row in experiment.rows:
                 for env in experiment.envs:
                     assert published(name, row, env) is not None, (experiment.title, row, env)

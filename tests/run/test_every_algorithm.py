@@ -14,17 +14,19 @@ from mepg.run.identity import Identity
 from mepg.run.policy import load_policy, save_policy
 from tests.conftest import leaves_equal
 
-ENV = "InvertedPendulumBulletEnv-v0"  # its first episodes are short: several begin and end on the way
+# The first episodes are short: several begin and end on the way.
+ENVS = {"box": "InvertedPendulumBulletEnv-v0", "discrete": "CartPole-v1"}
 SETTINGS = ["hidden=16,16", "batch_size=16", "warmup=30", "replay_size=60"]  # the ring wraps
 
 
-ABLATIONS = [name for name, algorithm in algorithms().items() if algorithm.parent in ("me-ddpg", "me-sac", "redq")]
+PARENTS = ("me-ddpg", "me-sac", "redq", "me-dqn", "me-qr-dqn", "me-tqc", "me-sac-discrete")
+ABLATIONS = [name for name, algorithm in algorithms().items() if algorithm.parent in PARENTS]
 
 
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=pytest.mark.slow) if name in ABLATIONS else name for name in algorithms()]
-    + ["me-sac search.how=thompson"],  # which remembers a mask
+    + ["me-sac search.how=thompson", "me-dqn search.how=thompson"],  # which remember a mask
 )
 def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     """In one process, so that everything is compiled once; test_resume.py kills real ones."""
@@ -33,7 +35,7 @@ def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    ["me-ddpg", "me-sac search.how=thompson precision=mixed"]
+    ["me-ddpg", "me-dqn", "me-sac search.how=thompson precision=mixed"]
     + [pytest.param(name, marks=pytest.mark.slow) for name in algorithms()],
 )
 def test_the_same_in_native_code(name, tmp_path, native):
@@ -42,10 +44,11 @@ def test_the_same_in_native_code(name, tmp_path, native):
 
 def check(name, backend, tmp_path):
     algorithm, *settings = name.split()
+    env = ENVS[algorithms()[algorithm].actions[0]]
     config = Config.make(
-        algorithm, [*SETTINGS, *settings], env=ENV, steps=100, eval_every=50, eval_episodes=2, backend=backend
+        algorithm, [*SETTINGS, *settings], env=env, steps=100, eval_every=50, eval_episodes=2, backend=backend
     )
-    envs, eval_env = make_envs(ENV), Env(ENV)
+    envs, eval_env = make_envs(env), Env(env)
     loop = assemble(config, envs, eval_env)
     assert loop.program.backend == loop.config.backend == backend
     checkpoints = Checkpoints(tmp_path, config)

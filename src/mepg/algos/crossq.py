@@ -7,6 +7,7 @@ transition's row of it is the same in both halves.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,11 +16,11 @@ import jax.numpy as jnp
 
 from mepg.algos import Algorithm
 from mepg.core import agent
-from mepg.core.bellman import Side, loss, lowest, squared, target
+from mepg.core.bellman import Side, loss, lowest, target
 from mepg.core.critics import make_critics
-from mepg.core.improvement import policy_loss
+from mepg.core.distances import make_distance
 from mepg.core.masks import draw_masks
-from mepg.core.nets import Mask, Mlp, NormalisedNetwork, make_network, make_normalised_network, with_statistics
+from mepg.core.nets import Mask, Mlp, Network, NormalisedNetwork, make_network, make_normalised_network, with_statistics
 from mepg.core.policies import head_width, jitter, make_policy
 from mepg.core.spec import Dropout, Gaussian, Spec, Temperature, require
 from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metrics, Sizes, Trainable
@@ -58,7 +59,13 @@ class CrossQ(Spec):
     warmup: int = 5_000  # steps with uniformly random actions, before the first update
 
     def __post_init__(self) -> None:
-        for name, only in {"target_rate": 1, "target_every": 1, "subset": None, "layer_norm": False}.items():
+        for name, only in {
+            "target_rate": 1,
+            "target_every": 1,
+            "subset": None,
+            "layer_norm": False,
+            "quantiles": None,
+        }.items():
             value = getattr(self, name)
             require(value == only, name, f"{str(only).lower()} in CrossQ", value)
         if self.gaussian is None:
@@ -72,11 +79,15 @@ def build(spec: CrossQ, sizes: Sizes) -> Agent:
     """An agent of `core.agent`'s, whose networks act as they stand and learn with a batch's mean and variance."""
     q = _network(spec, (sizes.obs + sizes.action, *spec.hidden, 1))
     pi = _network(spec, (sizes.obs, *spec.actor_hidden, head_width(spec, sizes)))
-    critics, policy = make_critics(spec, sizes, q.network), make_policy(spec, sizes, pi.network)
-    actors = agent.actors_of(policy, critics)
+    critics = make_critics(spec, sizes, q.network)
     warmup = 0 if spec.batch_norm is None else spec.batch_norm.warmup
-    moves = partial(evaluate, q, warmup), partial(improve, pi, min(warmup * spec.actor_every, 2**31 - 1))
-    made = agent.assemble(agent.Parts(spec, sizes, critics, actors, *moves))
+
+    def actors_with(network: Network) -> agent.Actors:
+        return agent.actors_of(make_policy(spec, sizes, network), critics)
+
+    moves = partial(evaluate, q, warmup), partial(improve, pi, actors_with, min(warmup * spec.actor_every, 2**31 - 1))
+    actors, entropy = actors_with(pi.network), -float(sizes.action)
+    made = agent.assemble(critics, agent.Parts(spec, actors, critics.init, entropy, *moves))
 
     def init(key: Key) -> AgentState:
         state: AgentState = made.init(key)
@@ -104,6 +115,7 @@ def evaluate(
 ) -> tuple[Trainable, Metrics]:
     """theta moves down the gradient of Eq. (4), both sides of which are one forward pass through theta."""
     spec, count, trusted = parts.spec, len(batch.reward), state.updates >= warmup
+    assert isinstance(spec, CrossQ)
     k_mask, k_action, k_smoothing, _ = jax.random.split(key, 4)
     mask = _both_halves(*draw_masks(spec, count, k_mask), count)
     next_action, bonus = agent.play(parts, state, batch.next_obs, key, k_action)  # a' ~ pi(s'), -alpha log pi(a' | s')
@@ -120,10 +132,10 @@ def evaluate(
     def total(theta: Mlp) -> tuple[Array, tuple[dict[str, Array], Mlp]]:
         value, adds, seen = jax.vmap(one)(theta, mask)  # [N, 2 B], [N, 2 B, H]
         (value, next_value), (adds, next_adds) = (jnp.split(each, 2, axis=1) for each in (value, adds))
-        least = lowest(next_value, next_adds)
+        least = lowest(next_value, next_adds, None)
         y = target(least._replace(value=least.value + bonus), batch, spec.discount)
         y = jax.lax.stop_gradient(y)
-        losses, metrics = jax.vmap(lambda *online: loss(Side(*online), y, squared, spec.dropout, weight))(
+        losses, metrics = jax.vmap(lambda *online: loss(Side(*online), y, make_distance(spec), spec.dropout, weight))(
             value, adds, jnp.arange(spec.critics)
         )
         metrics = {"critic_loss": losses.sum(), **{name: values.mean() for name, values in metrics.items()}}
@@ -150,6 +162,7 @@ def _both_halves(m: Mask | None, m_next: Mask | None, count: int) -> Mask | None
 
 def improve(
     network: NormalisedNetwork,
+    actors_with: Callable[[Network], agent.Actors],
     warmup: int,  # in updates of the critics
     parts: agent.Parts,
     state: AgentState,
@@ -164,8 +177,7 @@ def improve(
     def outputs(phi: Mlp, obs: Array) -> Array:
         return network.train(phi, obs, None, trusted)[0]
 
-    learning = make_policy(parts.spec, parts.sizes, network.network._replace(apply=outputs))
-    actors = parts.actors._replace(loss=partial(policy_loss, learning, parts.critics))
+    actors = actors_with(network.network._replace(apply=outputs))
     actor, temperature, metrics = agent.improve_policy(parts._replace(actors=actors), state, batch, key, k_mask, weight)
     *_, seen = network.train(state.actor.params, batch.obs, None, trusted)
     return actor._replace(params=with_statistics(actor.params, seen)), temperature, metrics

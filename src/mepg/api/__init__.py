@@ -69,7 +69,43 @@ class ME_CrossQ(Model):  # noqa: N801
     algorithm = "me-crossq"
 
 
+class TQC(Model):
+    """SAC with two critics of 25 quantiles; the largest are left out of the target."""
+
+    algorithm = "tqc"
+
+
+class ME_TQC(Model):  # noqa: N801
+    """The consistent Bellman update on TQC: one critic of 25 quantiles, masked."""
+
+    algorithm = "me-tqc"
+
+
+class DQN(Model):
+    """Discrete actions: the one with the largest Q, or with probability epsilon any."""
+
+    algorithm = "dqn"
+
+
+class ME_DQN(Model):  # noqa: N801
+    """The consistent Bellman update on DQN."""
+
+    algorithm = "me-dqn"
+
+
+class QRDQN(Model):
+    """DQN whose critic knows the quantiles of the return."""
+
+    algorithm = "qr-dqn"
+
+
+class ME_QRDQN(Model):  # noqa: N801
+    """The consistent Bellman update on QR-DQN."""
+
+    algorithm = "me-qr-dqn"
+
+
 __all__ = [
-    "ACE", "DDPG", "ME_DDPG", "ME_SAC", "REDQ", "SAC", "SUNRISE", "TD3", "CrossQ", "DroQ", "ME_CrossQ", "Model",
-    "algorithm", "load",
+    "ACE", "DDPG", "DQN", "ME_DDPG", "ME_DQN", "ME_QRDQN", "ME_SAC", "ME_TQC", "QRDQN", "REDQ", "SAC", "SUNRISE", "TD3",
+    "TQC", "CrossQ", "DroQ", "ME_CrossQ", "Model", "algorithm", "load",
 ]  # fmt: skip

@@ -222,6 +222,11 @@ _SETTINGS: dict[str, Callable[[Any, Any, int], Settings]] = {
     "target_noise_clip": _plain("smoothing.clip"),
     "ent_coef": _ent_coef,
     "target_entropy": _target_entropy,
+    "top_quantiles_to_drop_per_net": _plain("quantiles.dropped"),
+    "exploration_initial_eps": _plain("epsilon.start"),
+    "exploration_final_eps": _plain("epsilon.end"),
+    "exploration_steps": _plain("epsilon.steps"),
+    "max_grad_norm": _plain("max_grad_norm"),
     "dropout_p": _plain("dropout.p"),
     "policy_kwargs": _policy_kwargs,
 }
@@ -230,6 +235,7 @@ SPEC_ARGUMENTS = frozenset(_SETTINGS)
 _POLICY_KWARGS: dict[str, Callable[[Any, Any, int], Settings]] = {
     "net_arch": _net_arch,
     "n_critics": _plain("critics"),
+    "n_quantiles": _plain("quantiles.count"),
     "layer_norm": _plain("layer_norm"),
     "dropout_rate": _plain("dropout.p"),
     "batch_norm": _batch_norm,
@@ -263,7 +269,7 @@ _NOT_HERE: dict[str, tuple[tuple[Any, ...], str]] = {
     "stats_window_size": ((100,), "rollout/ep_rew_mean is over the last 100 episodes"),
     "monitor_wrapper": ((True, False), ""),
     "qf_learning_rate": ((), "give spec=, whose critic_lr it is"),
-    "top_quantiles_to_drop_per_net": ((), "critics are not distributional"),
+    "exploration_fraction": ((), "nothing here depends on how long learn() is told to go on: give exploration_steps"),
     "value_clip": ((), "values are not clipped"),
 }
 

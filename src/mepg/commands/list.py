@@ -62,6 +62,6 @@ def _names() -> Answer:
     ]
     if not has_pybullet():
         lines += [f"These need {without_pybullet()}."]
-    lines += ["", "Any Gymnasium environment with a flat Box observation and a Box action works: --env Pendulum-v1,",
-              "or --env my_package:MyEnv-v0 for one that a package of yours registers."]  # fmt: skip
+    lines += ["", "Any Gymnasium environment with a flat Box observation and Box or Discrete actions works: --env",
+              "Pendulum-v1, or --env my_package:MyEnv-v0 for one that a package of yours registers."]  # fmt: skip
     return Answer(data, "\n".join(lines))

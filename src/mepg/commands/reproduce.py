@@ -18,7 +18,9 @@ COMPUTES, SAVES = True, True
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.add_argument("experiments", metavar="NAME", nargs="*", help="table1, figure2, ... (all of them)")
+    parser.add_argument(
+        "experiments", metavar="NAME", nargs="*", help="table1, figure2, ... (all), or any: beyond the paper"
+    )
     parser.add_argument(
         "--plan", default="desk", metavar="P", help="smoke, desk or paper: how long and how many runs (desk)"
     )
@@ -86,11 +88,11 @@ def answer(arguments: Arguments) -> Answer:
 
 def _selections(arguments: Arguments) -> list["Selection"]:
     """The experiments that were named, narrowed down; of several, those of which something is left."""
-    from mepg.paper.experiments import EXPERIMENTS, select
+    from mepg.paper.experiments import BEYOND, EXPERIMENTS, select
 
     chosen = {name: getattr(arguments, name) for name in ("only", "envs", "seeds", "steps")}
     found, errors = [], []
-    for name in arguments.experiments or EXPERIMENTS:
+    for name in arguments.experiments or [name for name in EXPERIMENTS if name not in BEYOND]:
         try:
             found.append(select(name, arguments.plan, **chosen))
         except UsageError as error:

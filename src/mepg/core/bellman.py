@@ -14,10 +14,11 @@ import jax.numpy as jnp
 
 from mepg.core import policies
 from mepg.core.critics import Critics
+from mepg.core.distances import Distance, make_distance, smallest
 from mepg.core.masks import draw_masks
 from mepg.core.nets import Mask, Mlp
 from mepg.core.posterior import residual_noise
-from mepg.core.spec import Dropout, Spec
+from mepg.core.spec import CriticSpec, Dropout, Quantiles, Spec
 from mepg.core.types import Array, Batch, Key
 
 
@@ -34,11 +35,11 @@ class Equation(NamedTuple):
 
     following: Callable[[Mask | None, Sequence[Key]], Side]  # m, three keys -> the value of s' under policy and m
     online: Callable[[Mlp, Mask | None, Array], Side]  # a critic's theta, m and number -> its value of s and a
-    distance: Callable[[Array, Array], Array]  # value, y -> [B], such as their difference, squared
+    distance: Distance  # between value and y, such as their difference, squared
 
 
 def critic_gradient(
-    equation: Equation, theta: Mlp, batch: Batch, key: Key, spec: Spec, weight: Array | float = 1.0
+    equation: Equation, theta: Mlp, batch: Batch, key: Key, spec: CriticSpec, weight: Array | float = 1.0
 ) -> tuple[Mlp, dict[str, Array]]:
     """Eq. (4): J(theta) = E[ 1/2 (D_m Q(s, a; theta) - (r + gamma E[D_m Q(s', a'; theta')]))^2 ], its gradient.
 
@@ -69,7 +70,7 @@ def target(following: Side, batch: Batch, discount: float) -> Side:
 def loss(
     online: Side,
     y: Side,
-    distance: Callable[[Array, Array], Array],
+    distance: Distance,
     dropout: Dropout | None,
     weight: Array | float = 1.0,
 ) -> tuple[Array, dict[str, Array]]:
@@ -87,11 +88,6 @@ def loss(
     return 0.5 * (weight * error).mean(), metrics
 
 
-def squared(value: Array, y: Array) -> Array:
-    """(Q - y)^2, the distance of Eq. (4). [B]"""
-    return jnp.square(value - y)
-
-
 def actor_critic(
     critics: Critics,
     theta_target: Mlp,
@@ -102,7 +98,8 @@ def actor_critic(
 ) -> Equation:
     """Q(s, a) = r + gamma (min_i Q_i(s', a') - alpha log pi(a' | s')), a' ~ pi(s'): Eq. (7); with alpha = 0, Eq. (1).
 
-    With a subset, REDQ's: only these target critics are asked, each with its own mask.
+    With a subset, REDQ's: only these target critics are asked, each with its own mask. With quantiles, TQC's: the
+    smallest of all critics' quantiles are in the place of the minimum.
     """
 
     def following(m: Mask | None, keys: Sequence[Key]) -> Side:
@@ -112,18 +109,27 @@ def actor_critic(
             theta, m = jax.tree.map(lambda leaf: leaf[chosen], (theta, m))
         next_action, log_prob = pi(batch.next_obs, k_action)
         next_action = policies.jitter(spec.smoothing, next_action, k_smoothing)
-        least = lowest(*critics.all(theta, batch.next_obs, next_action, m))
-        asked = least.critic if spec.subset is None else chosen[least.critic]
-        return Side(least.value - alpha * log_prob, least.parts, asked)
+        low = lowest(*critics.all(theta, batch.next_obs, next_action, m), spec.quantiles)
+        asked = low.critic if spec.subset is None else chosen[low.critic]
+        cost = alpha * log_prob if spec.quantiles is None else (alpha * log_prob)[:, None]
+        return Side(low.value - cost, low.parts, asked)
 
     def online(theta: Mlp, m: Mask | None, number: Array) -> Side:
         return Side(*critics.one(theta, batch.obs, batch.action, m), number)
 
-    return Equation(following, online, squared)
+    return Equation(following, online, make_distance(spec))
 
 
-def lowest(q: Array, parts: Array) -> Side:
-    """min_i Q_i, what its critic's units add to it, and which critic that is: [N, B], [N, B, H] -> [B], [B, H], [B]."""
-    i = q.argmin(axis=0)
-    chosen = parts[0] if len(parts) == 1 else jnp.take_along_axis(parts, i[None, :, None], axis=0)[0]
-    return Side(q.min(axis=0), chosen, i)
+def lowest(value: Array, parts: Array, quantiles: Quantiles | None) -> Side:
+    """min_i Q_i; of distributions, the quantiles of all critics together, without the largest.
+
+    [N, B], [N, B, H] -> [B], [B, H], [B]; or [N, B, K], [N, B, H] -> [B, N (K - dropped)], [B, H], ().
+    """
+    if quantiles is None:
+        i = value.argmin(axis=0)
+        chosen = parts[0] if len(parts) == 1 else jnp.take_along_axis(parts, i[None, :, None], axis=0)[0]
+        return Side(value.min(axis=0), chosen, i)
+    together = jnp.moveaxis(value, 0, 1).reshape(value.shape[1], -1)
+    kept = len(value) * (quantiles.count - quantiles.dropped)
+    alone = parts[0] if len(value) == 1 and quantiles.dropped == 0 else None
+    return Side(smallest(together, kept) if quantiles.dropped else together, alone, jnp.int32(0))

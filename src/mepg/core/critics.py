@@ -1,4 +1,7 @@
-"""Critics: N networks for Q(s, a), along axis 0 of their parameters theta."""
+"""Critics: N networks for Q(s, a), along axis 0 of their parameters theta.
+
+For actions that are numbers, a network sees (s, a). For discrete ones it sees s and has outputs for each of them.
+"""
 
 from __future__ import annotations
 
@@ -9,55 +12,92 @@ import jax
 import jax.numpy as jnp
 
 from mepg.core.nets import Mask, Mlp, Network, init_several, make_network
-from mepg.core.spec import Spec
+from mepg.core.spec import CriticSpec
 from mepg.core.types import Array, Key, Sizes
 
 
 class Critics(NamedTuple):
     """What can be asked of critics, as pure functions of theta. Without a mask, the complete networks answer.
 
-    Parts are c_j = w_j x_j: what unit j of the last hidden layer adds to the complete network's Q.
+    A value is Q, or with quantiles [K] of them. Parts are c_j = w_j x_j: what unit j of the last hidden layer adds to
+    the complete network's Q, which is the mean of its quantiles if it has any.
     """
 
     init: Callable[[Key], Mlp]  # -> theta
-    one: Callable[[Mlp, Array, Array, Mask | None], tuple[Array, Array]]  # a single critic's Q and parts: [B], [B, H]
+    one: Callable[[Mlp, Array, Array, Mask | None], tuple[Array, Array]]  # a critic's value and parts: [B], [B, H]
     all: Callable[[Mlp, Array, Array, Mask | None], tuple[Array, Array]]  # every critic's: [N, B], [N, B, H]
     view: Callable[[Mlp, Array, Array, Mask | None], Array]  # Q as the policy sees it, [B]
+    each: Callable[[Mlp, Array, Mask | None], Array]  # every critic's Q of each discrete action, [N, B, A]
+    mean: Callable[[Array], Array]  # of values -> Q: [N, B] or [N, B, K] -> [N, B]
 
     def q(self, theta: Mlp, obs: Array, action: Array, mask: Mask | None = None) -> Array:
         """D_m Q(s, a; theta) of every critic. [N, B]"""
-        return self.all(theta, obs, action, mask)[0]
+        return self.mean(self.all(theta, obs, action, mask)[0])
 
 
-def make_critics(spec: Spec, sizes: Sizes, network: Network | None = None) -> Critics:
+def make_critics(spec: CriticSpec, sizes: Sizes, network: Network | None = None) -> Critics:
     """The critics that a spec describes, with the network that it describes too or another one."""
+    discrete, quantiles = sizes.action_kind == "discrete", spec.quantiles
+    choices, atoms = sizes.action if discrete else 1, 1 if quantiles is None else quantiles.count
     if network is None:
         network = make_network(
-            (sizes.obs + sizes.action, *spec.hidden, 1),
+            (sizes.obs if discrete else sizes.obs + sizes.action, *spec.hidden, choices * atoms),
             spec.init,
             layer_norm=spec.layer_norm,
             masked=spec.mask_place,
             precision=spec.precision,
         )
 
-    def one(theta: Mlp, obs: Array, action: Array, mask: Mask | None) -> tuple[Array, Array]:
-        q, units = network.apply_masked(theta, jnp.concatenate([obs, action], axis=-1), mask)
-        return q.squeeze(-1), units * theta[-1].w[:, 0]
+    def mean(value: Array) -> Array:
+        return value if quantiles is None else value.mean(axis=-1)
 
-    def every(theta: Mlp, obs: Array, action: Array, mask: Mask | None) -> tuple[Array, Array]:
-        if len(theta[0].b) == 1:  # without an axis of one, which would cost some copies
-            q, parts = one(_first(theta), obs, action, _first(mask))
-            return q[None], parts[None]
-        return jax.vmap(lambda theta, mask: one(theta, obs, action, mask))(theta, mask)
+    def one(theta: Mlp, obs: Array, action: Array, mask: Mask | None) -> tuple[Array, Array]:
+        x = jnp.concatenate([obs, action], axis=-1)
+        value, units = network.apply_masked(theta, x, mask)
+        if quantiles is None:
+            return value.squeeze(-1), units * theta[-1].w[:, 0]
+        return value, units * theta[-1].w.mean(axis=1)
+
+    def one_discrete(theta: Mlp, obs: Array, action: Array, mask: Mask | None) -> tuple[Array, Array]:
+        outputs, units = network.apply_masked(theta, obs, mask)
+        taken = action == jnp.arange(choices)  # [B, A]
+        value = jnp.where(taken[:, :, None], outputs.reshape(-1, choices, atoms), 0.0).sum(axis=1)
+        weights = theta[-1].w.reshape(-1, choices, atoms).mean(axis=-1)  # [H, A]
+        return value.squeeze(-1) if quantiles is None else value, units * (taken.astype(jnp.float32) @ weights.T)
+
+    def each_of_one(theta: Mlp, obs: Array, mask: Mask | None) -> Array:
+        outputs, _ = network.apply_masked(theta, obs, mask)
+        return outputs if quantiles is None else outputs.reshape(-1, choices, atoms).mean(axis=-1)
 
     def view(theta: Mlp, obs: Array, action: Array, mask: Mask | None) -> Array:
-        """The first of N critics, their minimum or their mean."""
         if spec.improve_on == "first":
             theta, mask = jax.tree.map(lambda leaf: leaf[:1], (theta, mask))
-        q, _ = every(theta, obs, action, mask)
-        return q.mean(axis=0) if spec.improve_on == "mean" else q.min(axis=0)
+        return as_policy_sees(spec, mean(every(theta, obs, action, mask)[0]))
 
-    return Critics(lambda key: init_several(network, spec.critics, key), one, every, view)
+    asked = one_discrete if discrete else one
+    every = _for_all(asked)
+    return Critics(
+        lambda key: init_several(network, spec.critics, key), asked, every, view, _for_all(each_of_one), mean
+    )
+
+
+def as_policy_sees(spec: CriticSpec, q: Array) -> Array:
+    """The first of N critics' Q, their minimum or their mean: [N, ...] -> [...]."""
+    if spec.improve_on == "first":
+        q = q[:1]
+    return q.mean(axis=0) if spec.improve_on == "mean" else q.min(axis=0)
+
+
+def _for_all(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A single critic's function of theta, inputs and a mask, for all of them, along axis 0."""
+
+    def of_all(theta: Mlp, *given: Any) -> Any:
+        *inputs, mask = given
+        if len(theta[0].b) == 1:  # without an axis of one, which would cost some copies
+            return jax.tree.map(lambda leaf: leaf[None], function(_first(theta), *inputs, _first(mask)))
+        return jax.vmap(lambda theta, mask: function(theta, *inputs, mask))(theta, mask)
+
+    return of_all
 
 
 def _first(tree: Any) -> Any:

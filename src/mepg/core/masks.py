@@ -11,13 +11,13 @@ import jax.numpy as jnp
 
 from mepg.core import threefry
 from mepg.core.nets import Mask
-from mepg.core.spec import Dropout, Spec
+from mepg.core.spec import CriticSpec, Dropout
 from mepg.core.types import Key
 
 _LEVELS = 2**16  # masks are drawn with 16-bit numbers, so p is met to within 1/131072
 
 
-def draw_masks(spec: Spec, batch: int, key: Key) -> tuple[Mask | None, Mask | None]:
+def draw_masks(spec: CriticSpec, batch: int, key: Key) -> tuple[Mask | None, Mask | None]:
     """m ~ Bernoulli(1-p), scaled by 1/(1-p): the online critics' mask and the target critics'.
 
     Consistent masks are one draw, given to both (Eq. 4). Two draws are the paper's `-R` ablation.
@@ -47,7 +47,7 @@ def _kept_levels(dropout: Dropout) -> int:
     return min(max(round((1 - dropout.p) * _LEVELS), 1), _LEVELS)
 
 
-def draw_rows(spec: Spec, critics: int, rows: int, key: Key) -> Mask:
+def draw_rows(spec: CriticSpec, critics: int, rows: int, key: Key) -> Mask:
     """`rows` masks for each critic; each makes it a sub-network."""
     assert spec.dropout is not None
     keep = _kept_levels(spec.dropout)

@@ -16,13 +16,13 @@ import jax.numpy as jnp
 from mepg.core.critics import Critics
 from mepg.core.masks import draw_rows, mask_variance
 from mepg.core.nets import Mask, Mlp
-from mepg.core.spec import Dropout, Spec
+from mepg.core.spec import CriticSpec, Dropout
 from mepg.core.types import Array, Beliefs, Key, Posterior
 
 SAMPLES = 500  # sub-networks where there is no closed form: 3% of error in a standard deviation
 
 
-def posterior(critics: Critics, theta: Mlp, obs: Array, action: Array, spec: Spec) -> Posterior:
+def posterior(critics: Critics, theta: Mlp, obs: Array, action: Array, spec: CriticSpec) -> Posterior:
     """Q of a random critic under a random mask.
 
     Where there are no masks that leaves the critics' own spread. Where several layers are masked, or what
@@ -32,8 +32,8 @@ def posterior(critics: Critics, theta: Mlp, obs: Array, action: Array, spec: Spe
         q = critics.q(theta, obs, action)  # [N, B]
         return Posterior(q, jnp.zeros((*q.shape, 0)))
     if spec.dropout.linear:
-        q, parts = critics.all(theta, obs, action, None)
-        return Posterior(q, mask_variance(spec.dropout) ** 0.5 * parts)
+        value, parts = critics.all(theta, obs, action, None)
+        return Posterior(critics.mean(value), mask_variance(spec.dropout) ** 0.5 * parts)
     masks = draw_rows(spec, len(theta[0].b), SAMPLES, jax.random.key(0))
 
     def q_under(number: Array) -> Array:
@@ -52,7 +52,7 @@ class Subnetwork(NamedTuple):
     mask: Mask | None
 
 
-def draw_subnetwork(spec: Spec, critics: int, key: Key) -> Subnetwork:
+def draw_subnetwork(spec: CriticSpec, critics: int, key: Key) -> Subnetwork:
     """A random critic and a random mask, as in training."""
     k_critic, k_mask = jax.random.split(key)
     mask = None if spec.dropout is None else draw_rows(spec, 1, 1, k_mask)
@@ -86,7 +86,7 @@ def beliefs(
     critics: Critics,
     theta: Callable[[Any], Mlp],
     play: Callable[[Any, Array, Key, Key], tuple[Array, Array]],
-    spec: Spec,
+    spec: CriticSpec,
 ) -> Beliefs:
     """The `Beliefs` of an agent that keeps its critics at `theta(state)`, on axis 0."""
 

@@ -53,7 +53,7 @@ class Temperature:
 
     initial: float = 0.1  # D10
     lr: float | None = 1e-4  # None: alpha stays as it is (D21)
-    target_entropy: float | None = None  # None: -dim(A)
+    target_entropy: float | None = None  # None: -dim(A); for discrete actions, `entropy_ratio` says it
     every: int | None = None  # critic updates between two of alpha's; None: with the policy (D7)
 
     def __post_init__(self) -> None:
@@ -96,31 +96,34 @@ class Search:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spec:
-    """What `core.agent.build` turns into an agent. Hashable, so it can be static under `jit`."""
+class Quantiles:
+    """A critic's value as a distribution: its quantiles at (k - 1/2) / count, k = 1, 2, ..."""
 
-    # Policy
-    gaussian: Gaussian | None = None  # None: a deterministic policy, with a target network
-    temperature: Temperature | None = None  # None: no entropy term
-    exploration: Noise | None = None  # added to the policy's own action while training
-    search: Search | None = None  # None: what the policy says, and noise, is what is done while training
-    actor_every: int = 1  # critic updates between two of the policy's: the delay d
+    count: int = 25  # K
+    dropped: int = 0  # for each critic that is asked: so many of the largest of all their quantiles are not in y
 
-    # Critics
+    def __post_init__(self) -> None:
+        require(1 <= self.count <= 10_000, "count", "in [1, 10000]", self.count)
+        fits = 0 <= self.dropped < self.count
+        require(fits, "dropped", f"in [0, {self.count - 1}], which leaves one of {self.count} quantiles", self.dropped)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriticSpec:
+    """What any algorithm with critics says of them and of the loop. Hashable, so it can be static under `jit`."""
+
     critics: int = 1  # N
-    subset: int | None = None  # M: the target is the minimum of a random M of the N; None: of all
     dropout: Dropout | None = None  # None: always the complete network
-    smoothing: Noise | None = None  # added to the next action: target policy smoothing
+    quantiles: Quantiles | None = field(default=None, metadata=LATER)  # None: a critic's value is a number
+    huber: float | None = field(default=None, metadata=LATER)  # the distance from which the loss is a line; None: never
     improve_on: Literal["first", "min", "mean"] = "min"  # the policy's view of N critics
     layer_norm: bool = False  # on the critics' hidden layers
     target_every: int = 2  # critic updates between two of the target networks' (D9)
     updates_per_step: int = 1  # critic updates for each step in the environment
 
-    # Shared
     discount: float = 0.99  # gamma
     n_step: int = field(default=1, metadata=LATER)  # rewards that are added up before the next value
     target_rate: float = 0.005  # eta
-    actor_lr: float = 3e-4
     critic_lr: float = 3e-4
     adam_b1: float = field(default=0.9, metadata=LATER)  # of both: how long Adam remembers a gradient
     hidden: tuple[int, ...] = (256, 256)
@@ -133,23 +136,17 @@ class Spec:
     def __post_init__(self) -> None:
         for name, most in _LARGEST.items():
             require(1 <= getattr(self, name) <= most, name, f"in [1, {most}]", getattr(self, name))
-        for name in ("actor_lr", "critic_lr"):
-            require(0 < getattr(self, name) <= 1, name, "in (0, 1]", getattr(self, name))
+        require(0 < self.critic_lr <= 1, "critic_lr", "in (0, 1]", self.critic_lr)
         widths = 1 <= len(self.hidden) <= 100 and all(1 <= width <= 65_536 for width in self.hidden)
         require(widths, "hidden", "one to a hundred widths in [1, 65536]", self.hidden)
-        within = self.subset is None or 1 <= self.subset <= self.critics
-        require(within, "subset", f"in [1, {self.critics}], the number of critics, or none", self.subset)
         require(0 <= self.warmup <= 10**12, "warmup", "in [0, 10^12]", self.warmup)
         require(0 <= self.discount <= 1, "discount", "in [0, 1]", self.discount)
         require(0 < self.target_rate <= 1, "target_rate", "in (0, 1]", self.target_rate)
         require(0 <= self.adam_b1 < 1, "adam_b1", "in [0, 1)", self.adam_b1)
-        if self.temperature is not None and self.gaussian is None:
-            raise ValueError("temperature needs a stochastic policy: a deterministic one has no entropy; set gaussian")
+        require(self.huber is None or 0 < self.huber <= 1e6, "huber", "in (0, 1e6], or none", self.huber)
         self._make_canonical()
         if self.dropout is not None and self.dropout.masks == "expected":
-            _require_closed_form(self.dropout, self.critics)
-        if self.search is not None:
-            _require_a_choice(self, self.search)
+            _require_closed_form(self, self.dropout)
 
     @property
     def mask_place(self) -> Literal["after", "before"]:
@@ -158,10 +155,6 @@ class Spec:
 
     def _make_canonical(self) -> None:
         """Give every meaning one spelling, so that `==` compares meanings."""
-        for name in ("exploration", "smoothing"):
-            noise = getattr(self, name)
-            if noise is not None and noise.std == 0:
-                self._set(name, None)
         if self.dropout is not None:
             if self.dropout.p == 0:
                 self._set("dropout", None)
@@ -173,19 +166,78 @@ class Spec:
             self._set("dropout", replace(self.dropout, rows="sample"))
         if self.critics == 1:
             self._set("improve_on", "min")
-        if self.subset == self.critics:
-            self._set("subset", None)
+            if self.quantiles is not None and self.quantiles.count == 1:  # a median, whose loss is the mean's
+                self._set("quantiles", None)
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorSpec(CriticSpec):
+    """Critics, and an actor that is improved on them."""
+
+    temperature: Temperature | None = None  # None: no entropy term
+    actor_every: int = 1  # critic updates between two of the policy's: the delay d
+    actor_lr: float = 3e-4
+
+    def __post_init__(self) -> None:
+        require(1 <= self.actor_every <= 10**9, "actor_every", f"in [1, {10**9}]", self.actor_every)
+        require(0 < self.actor_lr <= 1, "actor_lr", "in (0, 1]", self.actor_lr)
+        super().__post_init__()
+
+    @property
+    def stochastic(self) -> bool:
+        """Whether the policy is. A deterministic one has a target network, and no entropy."""
+        return True
+
+    def _make_canonical(self) -> None:
+        super()._make_canonical()
         if self.temperature is not None:
             if self.temperature.lr is None:  # a fixed alpha has nothing to aim at
                 self._set("temperature", Temperature(initial=self.temperature.initial, lr=None))
             elif self.temperature.every == self.actor_every:
                 self._set("temperature", replace(self.temperature, every=None))
 
-    def _set(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)
+
+@dataclass(frozen=True, kw_only=True)
+class Spec(ActorSpec):
+    """What `core.agent.build` turns into an agent: critics, and a policy for actions that are numbers."""
+
+    gaussian: Gaussian | None = None  # None: a deterministic policy, with a target network
+    exploration: Noise | None = None  # added to the policy's own action while training
+    search: Search | None = None  # None: what the policy says, and noise, is what is done while training
+    subset: int | None = None  # M: y is made from a random M of the N critics; None: from all
+    smoothing: Noise | None = None  # added to the next action: target policy smoothing
+
+    def __post_init__(self) -> None:
+        within = self.subset is None or 1 <= self.subset <= self.critics
+        require(within, "subset", f"in [1, {self.critics}], the number of critics, or none", self.subset)
+        if self.temperature is not None and self.gaussian is None:
+            raise ValueError("temperature needs a stochastic policy: a deterministic one has no entropy; set gaussian")
+        super().__post_init__()
+        if self.search is not None:
+            if self.gaussian is None and self.exploration is None:
+                raise ValueError(
+                    "search needs proposals that differ: set exploration.std, or gaussian for a stochastic policy"
+                )
+            require_doubt(self, self.search)
+
+    @property
+    def stochastic(self) -> bool:
+        return self.gaussian is not None
+
+    def _make_canonical(self) -> None:
+        super()._make_canonical()
+        for name in ("exploration", "smoothing"):
+            noise = getattr(self, name)
+            if noise is not None and noise.std == 0:
+                self._set(name, None)
+        if self.subset == self.critics:
+            self._set("subset", None)
 
 
-def _require_closed_form(dropout: Dropout, critics: int) -> None:
+def _require_closed_form(spec: CriticSpec, dropout: Dropout) -> None:
     """Refuse what the masks' expected loss cannot be computed for."""
     if not dropout.linear:
         raise ValueError(
@@ -196,14 +248,14 @@ def _require_closed_form(dropout: Dropout, critics: int) -> None:
         raise ValueError(
             "dropout.masks=expected draws no mask to improve the policy on: set dropout.improve_on=complete"
         )
-    if critics > 1:
+    if spec.critics > 1:
         raise ValueError("dropout.masks=expected has no closed form for the minimum of several critics: set critics=1")
+    if spec.quantiles is not None or spec.huber is not None:
+        raise ValueError("dropout.masks=expected needs a squared error: set quantiles=none and huber=none")
 
 
-def _require_a_choice(spec: Spec, search: Search) -> None:
-    """Refuse a search among proposals that are all the same, or by critics that are never in doubt."""
-    if spec.gaussian is None and spec.exploration is None:
-        raise ValueError("search needs proposals that differ: set exploration.std, or gaussian for a stochastic policy")
+def require_doubt(spec: CriticSpec, search: Search) -> None:
+    """Refuse a search by critics that are never in doubt, or whose doubt has no closed form where it needs one."""
     if spec.dropout is None and spec.critics == 1:
         raise ValueError("search needs critics that can be in doubt: set dropout.p, or critics to more than 1")
     if search.how == "ucb" and spec.dropout is not None and not spec.dropout.linear:
@@ -215,7 +267,6 @@ def _require_a_choice(spec: Spec, search: Search) -> None:
 # Beyond these a value is a slip of the keyboard, and would end in an error of the machine's.
 _LARGEST = MappingProxyType(
     {
-        "actor_every": 10**9,
         "critics": 1_000,
         "target_every": 10**9,
         "updates_per_step": 10_000,

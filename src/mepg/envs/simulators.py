@@ -29,7 +29,8 @@ def make(env_id: str, render_mode: str | None = None, *, time_limit: bool = True
         limit = None if time_limit else -1
         env = gymnasium.make(env_id, max_episode_steps=limit, disable_env_checker=True, **drawn)
         hasten(env)
-        return env
+    # Pictures of 10 by 10 points, made to be taken as a row of numbers.
+    return gymnasium.wrappers.FlattenObservation(env) if _name(env_id).startswith("MinAtar/") else env
 
 
 def full_id(env_id: str) -> str:
@@ -58,6 +59,10 @@ def _register(env_id: str) -> None:
     if name not in gymnasium.registry:
         with contextlib.suppress(ImportError):
             import pybullet_envs_gymnasium  # noqa: F401  (registers its tasks)
+    if name.startswith("MinAtar/") and name not in gymnasium.registry:
+        if importlib.util.find_spec("minatar") is None:
+            raise UsageError(f"{name} needs MinAtar, which is not installed: pip install 'mepg[minatar]'")
+        importlib.import_module("minatar.gym").register_envs()
     if name.partition("-")[0].endswith("BulletEnv") and "HopperBulletEnv-v0" not in gymnasium.registry:
         raise UsageError(f"{name} needs {without_pybullet()}")
 
@@ -100,8 +105,11 @@ def _one_line_errors(env_id: str, *, drawn: bool = False) -> Iterator[None]:
             ) from None
         raise UsageError(f"{env_id} needs {package!r}, which is not installed: pip install {package}") from None
     except gymnasium.error.Error as error:
-        if isinstance(error, gymnasium.error.DependencyNotInstalled) and _is_mujoco(name):
-            raise UsageError(f"{env_id} needs MuJoCo, which is not installed: pip install 'mepg[mujoco]'") from None
+        for package, extra in _EXTRAS.items():
+            if isinstance(error, gymnasium.error.DependencyNotInstalled) and _is_from(extra, name):
+                raise UsageError(
+                    f"{env_id} needs {package}, which is not installed: pip install 'mepg[{extra}]'"
+                ) from None
         raise UsageError(f"environment {env_id!r} cannot be made: {' '.join(str(error).split())}") from None
     except (Exception, SystemExit) as error:  # the code of the environment, or of the module that registers it
         if drawn and _is_mujoco(name):  # it looks for a graphics library as soon as it is imported
@@ -124,9 +132,20 @@ def cannot_be_drawn(env_id: str, error: BaseException) -> UsageError | RunFailur
     )
 
 
+_EXTRAS = {"MuJoCo": "mujoco", "Box2D": "box2d"}  # what some of Gymnasium's own need, and what pip calls it
+
+
+def _is_from(folder: str, env_id: str) -> bool:
+    known = gymnasium.registry.get(_name(env_id))
+    return known is not None and str(known.entry_point).startswith(f"gymnasium.envs.{folder}")
+
+
 def _is_mujoco(env_id: str) -> bool:
-    known = gymnasium.registry.get(env_id.rpartition(":")[2])
-    return known is not None and str(known.entry_point).startswith("gymnasium.envs.mujoco")
+    return _is_from("mujoco", env_id)
+
+
+def _name(env_id: str) -> str:
+    return env_id.rpartition(":")[2]
 
 
 def prepare_picture(env_id: str) -> None:

@@ -22,6 +22,7 @@ from mepg.run.config import Config
 from mepg.words import many
 
 ALL_TASKS = tuple(PAPER_TASKS)
+THREE_DISCRETE = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0")
 FOUR_TASKS = ("AntBulletEnv-v0", "HalfCheetahBulletEnv-v0", "HopperBulletEnv-v0", "Walker2DBulletEnv-v0")
 RATES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # D16
 
@@ -38,6 +39,10 @@ class Row(NamedTuple):
     def names(self) -> set[str]:
         """The names that `--only` takes for it."""
         return {self.algorithm, self.label.lower()}
+
+    def fits(self, env: str) -> bool:
+        """Whether its algorithm can use the actions of a task: those that are not the paper's are discrete."""
+        return ("box" if env in PAPER_TASKS else "discrete") in find(self.algorithm).actions
 
 
 class Experiment(NamedTuple):
@@ -105,6 +110,18 @@ _BOTH = tuple(
     row._replace(label=f"{name.upper()}, {row.label}") for name in ("me-ddpg", "me-sac") for row in _sweep(name)
 )
 
+# Each family with one mask for both sides, without, with two, and with one on one side only.
+_FAMILIES = tuple(
+    row
+    for me, *without in (
+        ("ME-DQN", "DQN"),
+        ("ME-QR-DQN", "QR-DQN"),
+        ("ME-SAC-DISCRETE", "ME-SAC-DISCRETE-DO", "SAC-DISCRETE"),
+        ("ME-TQC", "ME-TQC-DO", "TQC"),
+    )
+    for row in (*_rows(me, *without, f"{me}-R"), Row(f"{me}, one side", me.lower(), ("dropout.masks=online",)))
+)
+
 EXPERIMENTS = {
     "table1": Experiment("Returns, four tasks", _RETURNS, FOUR_TASKS),
     "table2": Experiment("Ablations, four tasks", _ABLATIONS, FOUR_TASKS),
@@ -123,7 +140,9 @@ EXPERIMENTS = {
     "figure5": Experiment("Learning curves of ME-SAC's ablations", _ME_SAC, ALL_TASKS, shown_as="curves"),
     "figure6": Experiment("Learning curves of ME-DDPG for each p", _sweep("me-ddpg"), ALL_TASKS, shown_as="curves"),
     "figure7": Experiment("Learning curves of ME-SAC for each p", _sweep("me-sac"), ALL_TASKS, shown_as="curves"),
+    "any": Experiment("The mask on other algorithms, three tasks each", _FAMILIES, THREE_DISCRETE + FOUR_TASKS[1:]),
 }  # fmt: skip
+BEYOND = ("any",)  # what the paper does not have: run only if it is named
 
 
 class Selection(NamedTuple):
@@ -142,8 +161,8 @@ class Selection(NamedTuple):
         return self.plan_name if whole else f"{self.plan_name}-{self.plan.steps}"
 
     def configs(self, row: Row, env: str) -> list[Config]:
-        """The runs that one cell asks for: one a seed, or none where parameters are counted."""
-        if self.experiment.metric == "parameters":
+        """The runs that one cell asks for: one a seed, or none where parameters are counted or the row does not fit."""
+        if self.experiment.metric == "parameters" or not row.fits(env):
             return []
         return [replace(_config(row, self.plan), env=env, seed=seed) for seed in self.seeds]
 

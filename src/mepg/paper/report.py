@@ -7,7 +7,7 @@ from itertools import chain, groupby
 from pathlib import Path
 
 from mepg.errors import UsageError
-from mepg.paper.experiments import ALL_TASKS, Selection, select
+from mepg.paper.experiments import ALL_TASKS, BEYOND, THREE_DISCRETE, Selection, select
 from mepg.paper.tables import divided_by_best, find_selections, improvements, paper_table, runs_of, title_of
 from mepg.report.cost import find_benchmark, in_words, with_hours
 from mepg.report.figures import make_curves
@@ -32,6 +32,7 @@ TABLES = {
     "The dropout rate p": ("table11", "table12"),
     "Run time": ("table3", "table7"),
     "Parameters": ("table4", "table10"),
+    "Beyond the paper": BEYOND,
 }
 CURVES_NOTE = (
     "Mean over seeds and half a standard deviation, both a moving average of 10 evaluations, as the paper draws them. "
@@ -154,8 +155,9 @@ def _curves_blocks(
             elif selection.experiment.shown_as == "table":
                 for label in (label for label in rows if new[label]):
                     others.setdefault(label, []).extend(run for run in rows[label] if run not in others[label])
-        whole = group[0]._replace(experiment=group[0].experiment._replace(rows=(), envs=ALL_TASKS))
-        blocks.append(_curves_block(whole, "others", "Other rows of the paper's tables", others, baselines))
+        tasks = (*ALL_TASKS, *THREE_DISCRETE)
+        whole = group[0]._replace(experiment=group[0].experiment._replace(rows=(), envs=tasks))
+        blocks.append(_curves_block(whole, "others", "Other rows of the tables", others, baselines))
     return [block for block in blocks if block.curves.panels]
 
 

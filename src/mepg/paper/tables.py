@@ -13,7 +13,7 @@ from importlib import resources
 
 from mepg.algos import algorithms
 from mepg.core.arithmetic import ours
-from mepg.paper.experiments import ALL_TASKS, EXPERIMENTS, PAPER, PLANS, Plan, Row, Selection
+from mepg.paper.experiments import ALL_TASKS, BEYOND, EXPERIMENTS, PAPER, PLANS, Plan, Row, Selection
 from mepg.paper.tasks import PAPER_TASKS
 from mepg.report.runs import Run
 from mepg.report.statistics import bootstrap, probability_of_improvement
@@ -119,6 +119,8 @@ def published(table: str, row: Row, env: str) -> Published | None:
 
 def title_of(selection: Selection) -> str:
     """`Table 1: Returns, four tasks`."""
+    if selection.name in BEYOND:
+        return selection.experiment.title
     number = selection.name.capitalize().replace("Table", "Table ").replace("Figure", "Figure ")
     return f"{number}: {selection.experiment.title}"
 

@@ -20,6 +20,8 @@ DEFAULT = {
     "target_rate": "0.001:0.02:log",
     "dropout.p": "0.01:0.3",
     "exploration.std": "0.05:0.3",
+    "epsilon.end": "0.01:0.1",
+    "epsilon.steps": "2000:20000:log",
     "backup_temperature": "5:50:log",
 }
 

@@ -1,0 +1,183 @@
+"""DQN and QR-DQN: no actor, the best action is the one with the largest Q; ME-DQN and ME-QR-DQN: with one mask.
+
+Which action is best is asked of the complete network, as policy improvement is elsewhere; what it is worth, of the
+masked one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from mepg.algos import Algorithm
+from mepg.algos.mepg import INDEPENDENT
+from mepg.core.agent import Count, as_metrics, descend, every, moved_target, shortened, start
+from mepg.core.bellman import Equation, Side, critic_gradient, lowest
+from mepg.core.critics import Critics, as_policy_sees, make_critics
+from mepg.core.distances import make_distance
+from mepg.core.nets import Mask, Mlp
+from mepg.core.posterior import beliefs
+from mepg.core.search import begin_search, most_promising
+from mepg.core.spec import CriticSpec, Dropout, Quantiles, Search, require, require_doubt
+from mepg.core.types import Agent, Array, Batch, Key, Metrics, Sizes, Trainable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Epsilon:
+    """How often an action is random: from `start` to `end` on a line, over the first `steps` steps of a run."""
+
+    start: float = 1.0
+    end: float = 0.05
+    steps: int = 10_000  # the warm-up, whose actions are all random, is among them
+
+    def __post_init__(self) -> None:
+        for name in ("start", "end"):
+            require(0 <= getattr(self, name) <= 1, name, "in [0, 1]", getattr(self, name))
+        require(1 <= self.steps <= 10**12, "steps", "in [1, 10^12]", self.steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueSpec(CriticSpec):
+    """Critics of discrete actions, and how the best of these is sought and tried."""
+
+    double: bool = False  # whether the online network says which next action is best, or the target network
+    epsilon: Epsilon | None = Epsilon()  # None: no action is random but those of the warm-up
+    search: Search | None = None  # None: the action with the largest Q; otherwise all actions are proposed
+    max_grad_norm: float | None = None  # a longer gradient is shortened to this; None: none is
+
+    huber: float | None = 1.0  # the distance from which the loss is a line; None: never
+    target_every: int = 1  # updates between two of the target network's
+    critic_lr: float = 5e-4
+    batch_size: int = 64
+    replay_size: int = 100_000
+    warmup: int = 1_000  # steps with uniformly random actions, before the first update
+
+    def __post_init__(self) -> None:
+        norm = self.max_grad_norm
+        require(norm is None or 0 < norm <= 1e6, "max_grad_norm", "in (0, 1e6], or none", norm)
+        super().__post_init__()
+        if self.search is not None:
+            require_doubt(self, self.search)
+
+    def _make_canonical(self) -> None:
+        super()._make_canonical()
+        if self.search is not None:  # every action is proposed, however many there are
+            self._set("search", replace(self.search, proposals=Search().proposals))
+        if self.epsilon is not None:
+            if self.epsilon.start == self.epsilon.end:
+                self._set("epsilon", replace(self.epsilon, steps=Epsilon().steps))
+            if self.epsilon.start == self.epsilon.end == 0:
+                self._set("epsilon", None)
+
+
+class ValueState(NamedTuple):
+    """All that learning changes."""
+
+    updates: Array  # how many there have been
+    critic: Trainable  # every leaf has a leading axis N: the critics
+
+
+def build(spec: ValueSpec, sizes: Sizes) -> Agent:
+    """The agent that `spec` describes: critics, and no actor."""
+    critics = make_critics(spec, sizes)
+    best = partial(best_action, spec, critics)
+
+    def init(key: Key) -> ValueState:
+        return ValueState(jnp.int32(0), start(critics.init(key), spec.critic_lr, with_target=True))
+
+    def exploit(state: ValueState, obs: Array) -> Array:
+        return best(state.critic.params, obs, None)
+
+    def explore(state: ValueState, memory: Any, obs: Array, key: Key) -> tuple[Array, Any]:
+        k_whether, k_which = jax.random.split(key)
+        if spec.search is None:
+            action = exploit(state, obs)
+        else:
+            proposals = jnp.repeat(jnp.arange(sizes.action, dtype=jnp.float32), len(obs))[:, None]  # [A B, 1]
+            action = most_promising(spec.search, proposals, critics, state.critic.params, memory, obs, spec)
+        if spec.epsilon is None:
+            return action, memory
+        any_of_them = jax.random.randint(k_which, action.shape, 0, sizes.action).astype(jnp.float32)
+        chance = exploration_rate(spec, spec.epsilon, state.updates)
+        return jnp.where(jax.random.uniform(k_whether, action.shape) < chance, any_of_them, action), memory
+
+    def update(state: ValueState, batch: Batch, key: Key) -> tuple[ValueState, Metrics]:
+        """theta moves down the gradient of Eq. (4), and the target network follows when it is due."""
+        theta, theta_target, _ = state.critic
+        equation = greedy(spec, critics, theta if spec.double else theta_target, theta_target, batch)
+        gradient, metrics = critic_gradient(equation, theta, batch, key, spec)
+        if spec.epsilon is not None:
+            metrics["exploration_rate"] = exploration_rate(spec, spec.epsilon, state.updates)
+        critic = descend(state.critic, shortened(gradient, spec.max_grad_norm), spec.critic_lr)
+        updates = state.updates + 1
+        followed = every(
+            spec.target_every, updates, lambda: moved_target(critic, spec.target_rate), lambda: critic.target
+        )
+        return ValueState(updates, critic._replace(target=followed)), as_metrics(metrics)
+
+    def play(state: ValueState, obs: Array, _: Key, __: Key) -> tuple[Array, Array]:
+        return exploit(state, obs), jnp.zeros(len(obs))
+
+    inside = beliefs(critics, lambda state: state.critic.params, play, spec)
+    return Agent(init, explore, exploit, update, partial(begin_search, spec.search, spec), inside)
+
+
+def best_action(spec: ValueSpec, critics: Critics, theta: Mlp, obs: Array, mask: Mask | None) -> Array:
+    """argmax_a Q(s, a; theta), its index. [B, 1]"""
+    q = as_policy_sees(spec, critics.each(theta, obs, mask))
+    return q.argmax(axis=-1, keepdims=True).astype(jnp.float32)
+
+
+def greedy(spec: ValueSpec, critics: Critics, chooser: Mlp, theta_target: Mlp, batch: Batch) -> Equation:
+    """Q(s, a) = r + gamma Q(s', a'), a' = argmax_a Q(s', a) of the complete `chooser`.
+
+    That is the target network, or for the double estimate the online one.
+    """
+    masked = spec.dropout is not None and spec.dropout.improve_on == "masked"
+
+    def following(m: Mask | None, _: Sequence[Key]) -> Side:
+        best = best_action(spec, critics, chooser, batch.next_obs, m if masked else None)
+        return lowest(*critics.all(theta_target, batch.next_obs, best, m), spec.quantiles)
+
+    def online(theta: Mlp, m: Mask | None, number: Array) -> Side:
+        return Side(*critics.one(theta, batch.obs, batch.action, m), number)
+
+    return Equation(following, online, make_distance(spec))
+
+
+def exploration_rate(spec: ValueSpec, epsilon: Epsilon, updates: Array) -> Array:
+    """epsilon(t) = start + min(t / steps, 1) (end - start), t steps after the run began."""
+    t = spec.warmup + updates / spec.updates_per_step
+    return epsilon.start + jnp.minimum(t / epsilon.steps, 1.0) * (epsilon.end - epsilon.start)
+
+
+def count_parameters(spec: ValueSpec, sizes: Sizes) -> Count:
+    """The critics, and their targets."""
+    critic = jax.eval_shape(build(spec, sizes).init, jax.random.key(0)).critic
+    count = sum(leaf.size for leaf in jax.tree.leaves((critic.params, critic.target)))
+    return Count(as_paper=count, as_is=count)
+
+
+def _named(spec: ValueSpec, summary: str, parent: str | None) -> Algorithm:
+    return Algorithm(spec, summary, parent, build, count_parameters, ("discrete",))
+
+
+DQN = ValueSpec()
+ME_DQN = replace(DQN, dropout=Dropout())
+QR_DQN = replace(DQN, quantiles=Quantiles(count=50))
+ME_QR_DQN = replace(QR_DQN, dropout=Dropout())
+
+ALGORITHMS = {
+    "dqn": _named(DQN, "discrete actions, the one with the largest Q", None),
+    "me-dqn": _named(ME_DQN, "the consistent Bellman update on DQN", "dqn"),
+    "me-dqn-do": _named(DQN, "without dropout: dqn, by the name of the paper's ablation", "me-dqn"),
+    "me-dqn-r": _named(replace(ME_DQN, dropout=INDEPENDENT), "a mask of its own on either side", "me-dqn"),
+    "qr-dqn": _named(QR_DQN, "DQN whose critic knows 50 quantiles", "dqn"),
+    "me-qr-dqn": _named(ME_QR_DQN, "the consistent Bellman update on QR-DQN", "qr-dqn"),
+    "me-qr-dqn-r": _named(replace(ME_QR_DQN, dropout=INDEPENDENT), "a mask of its own on either side", "me-qr-dqn"),
+}

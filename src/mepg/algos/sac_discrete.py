@@ -1,0 +1,138 @@
+"""SAC for discrete actions: what is drawn elsewhere is summed over all actions here; ME-SAC: with one masked critic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from mepg.algos import Algorithm
+from mepg.algos.mepg import INDEPENDENT
+from mepg.core import agent
+from mepg.core.bellman import Equation, Side
+from mepg.core.critics import Critics, as_policy_sees, make_critics
+from mepg.core.distances import make_distance
+from mepg.core.nets import Mask, Mlp, make_network
+from mepg.core.posterior import beliefs
+from mepg.core.spec import ActorSpec, Dropout, Temperature, require
+from mepg.core.types import Agent, AgentState, Array, Batch, Key, Sizes
+
+
+@dataclass(frozen=True, kw_only=True)
+class CategoricalSpec(ActorSpec):
+    """Critics of discrete actions, and a policy that has a probability for each."""
+
+    entropy_ratio: float = 0.5  # of log A, the largest possible entropy: what alpha aims at
+
+    critics: int = 2  # N
+    target_every: int = 1  # critic updates between two of the target networks'
+    init: Literal["uniform", "orthogonal"] = "orthogonal"  # D10
+    batch_size: int = 64
+    replay_size: int = 100_000
+    warmup: int = 1_000  # steps with uniformly random actions, before the first update
+
+    def __post_init__(self) -> None:
+        require(0 <= self.entropy_ratio <= 1, "entropy_ratio", "in [0, 1]", self.entropy_ratio)
+        super().__post_init__()
+        if self.quantiles is not None:
+            raise ValueError("quantiles=none is needed: the policy's mean over actions is of numbers")
+        if self.dropout is not None and self.dropout.masks == "expected":
+            raise ValueError("dropout.masks=expected has no closed form for a sum over actions: set another")
+
+    def _make_canonical(self) -> None:
+        super()._make_canonical()
+        aims = self.temperature is not None and self.temperature.lr is not None
+        if not aims or (self.temperature is not None and self.temperature.target_entropy is not None):
+            self._set("entropy_ratio", CategoricalSpec.entropy_ratio)
+
+
+def build(spec: CategoricalSpec, sizes: Sizes) -> Agent:
+    """The agent that `spec` describes: Algorithm 1, with a sum over actions where others draw one."""
+    critics = make_critics(spec, sizes)
+    network = make_network((sizes.obs, *spec.hidden, sizes.action), spec.init, precision=spec.precision)
+
+    def log_pi(phi: Mlp, obs: Array) -> Array:
+        """log pi(a | s) of each action. [B, A]"""
+        return jax.nn.log_softmax(network.apply(phi, obs))
+
+    def sample(phi: Mlp, _: Mlp, obs: Array, key: Key) -> tuple[Array, Array]:
+        logs = log_pi(phi, obs)
+        action = jax.random.categorical(key, logs)[:, None]
+        chosen = jnp.where(action == jnp.arange(sizes.action), logs, 0.0).sum(axis=-1)
+        return action.astype(jnp.float32), chosen
+
+    def mode(phi: Mlp, _: Mlp, obs: Array) -> Array:
+        return network.apply(phi, obs).argmax(axis=-1, keepdims=True).astype(jnp.float32)
+
+    def loss(
+        phi: Mlp, theta: Mlp, mask: Mask | None, alpha: Array | float, obs: Array, _: Key, weight: Array | float
+    ) -> tuple[Array, Array]:
+        """Eq. (6), summed: J(phi) = E[ sum_a pi(a | s) (alpha log pi(a | s) - Q(s, a)) ], and sum_a pi log pi. [B]"""
+        logs = log_pi(phi, obs)
+        pi, q = jnp.exp(logs), as_policy_sees(spec, critics.each(theta, obs, mask))
+        return (weight * (pi * (alpha * logs - q)).sum(axis=-1)).mean(), (pi * logs).sum(axis=-1)
+
+    def explore(state: AgentState, memory: Any, obs: Array, key: Key) -> tuple[Array, Any]:
+        return sample(state.actor.params, state.critic.params, obs, key)[0], memory
+
+    def play(state: AgentState, obs: Array, _: Key, key: Key) -> tuple[Array, Array]:
+        action, log_prob = sample(state.actor.params, state.critic.params, obs, key)
+        return action, -agent.alpha_of(spec, state) * log_prob
+
+    def equation(state: AgentState, batch: Batch) -> Equation:
+        logs = log_pi(state.actor.params, batch.next_obs)
+        return soft_value(spec, critics, logs, agent.alpha_of(spec, state), state.critic.target, batch)
+
+    actors = agent.Actors(network.init, sample, mode, loss)
+    evaluate = partial(agent.evaluate_policy, equation)
+    entropy = spec.entropy_ratio * math.log(sizes.action)
+    parts = agent.Parts(spec, actors, critics.init, entropy, evaluate, agent.improve_policy)
+    return Agent(
+        init=partial(agent.init, parts),
+        explore=explore,
+        exploit=partial(agent.exploit, parts),
+        update=partial(agent.update, parts),
+        beliefs=beliefs(critics, lambda state: state.critic.params, play, spec),
+    )
+
+
+def soft_value(
+    spec: CategoricalSpec, critics: Critics, logs: Array, alpha: Array | float, theta_target: Mlp, batch: Batch
+) -> Equation:
+    """Q(s, a) = r + gamma sum_a' pi(a' | s') (min_i Q_i(s', a') - alpha log pi(a' | s')): Eq. (7), summed."""
+
+    def following(m: Mask | None, _: Sequence[Key]) -> Side:
+        q = critics.each(theta_target, batch.next_obs, m).min(axis=0)  # [B, A]
+        return Side((jnp.exp(logs) * (q - alpha * logs)).sum(axis=-1), None, jnp.int32(0))
+
+    def online(theta: Mlp, m: Mask | None, number: Array) -> Side:
+        return Side(*critics.one(theta, batch.obs, batch.action, m), number)
+
+    return Equation(following, online, make_distance(spec))
+
+
+def count_parameters(spec: CategoricalSpec, sizes: Sizes) -> agent.Count:
+    """Actor, critics and their targets."""
+    return agent.count_networks(jax.eval_shape(build(spec, sizes).init, jax.random.key(0)), spec)
+
+
+def _named(spec: CategoricalSpec, summary: str, parent: str | None) -> Algorithm:
+    return Algorithm(spec, summary, parent, build, count_parameters, ("discrete",))
+
+
+SAC_DISCRETE = CategoricalSpec(temperature=Temperature())
+ME_SAC_DISCRETE = replace(SAC_DISCRETE, dropout=Dropout(), critics=1, actor_every=2)
+
+ALGORITHMS = {
+    "sac-discrete": _named(SAC_DISCRETE, "SAC for discrete actions, two critics", None),
+    "me-sac-discrete": _named(ME_SAC_DISCRETE, "the consistent Bellman update on it", "sac-discrete"),
+    "me-sac-discrete-do": _named(replace(ME_SAC_DISCRETE, dropout=None), "without dropout", "me-sac-discrete"),
+    "me-sac-discrete-r": _named(
+        replace(ME_SAC_DISCRETE, dropout=INDEPENDENT), "a mask of its own on either side", "me-sac-discrete"
+    ),
+}
