@@ -17,8 +17,8 @@ from tests.conftest import jit_quickly
 from tests.export.policies import SIZES, some_agent
 
 
-def assert_exports(agent, state):
-    obs = np.random.default_rng(1).standard_normal((64, SIZES.obs)).astype(np.float32)
+def assert_exports(agent, state, spread=1):
+    obs = np.random.default_rng(1).normal(0, spread, (64, SIZES.obs)).astype(np.float32)
     program = trace(agent.exploit, state, SIZES.obs)
     expected = np.asarray(jit_quickly(agent.exploit)(state, obs))
     np.testing.assert_allclose(run(program.operations, program.constants, obs)["action"], expected, atol=1e-5)
@@ -33,7 +33,8 @@ def assert_exports(agent, state):
 @pytest.mark.parametrize("name", algorithms())
 def test_every_algorithm_exports(name):
     pytest.importorskip("onnxruntime")
-    assert_exports(*some_agent(name))
+    # Of discrete actions one is the best nearly everywhere, unless observations are far apart.
+    assert_exports(*some_agent(name), spread=1 if "box" in algorithms()[name].actions else 20)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_every_algorithm_exports(name):
 )
 def test_and_so_do_its_variants(name, settings):
     pytest.importorskip("onnxruntime")
-    assert_exports(*some_agent(name, settings))
+    assert_exports(*some_agent(name, settings), spread=20 if name == "qr-dqn" else 1)
 
 
 def test_normalisation_is_part_of_the_program():
