@@ -11,7 +11,7 @@ from mepg.run.replay import Replay
 from tests.conftest import leaves_equal
 from tests.run.stubs import SIZES, make_loop
 
-RUN, SPENT = "f" * 64, Spent(1.5, 0.5)
+RUN, SPENT = "f" * 64, Spent(1.5, 0.5, 2.25)
 
 
 def go(loop, upto):
