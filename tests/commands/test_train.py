@@ -134,7 +134,8 @@ def test_metrics_and_tensorboard_have_the_names_that_sb3_users_know(tmp_path):
     assert train("me-sac", "--env", "StubPlain-v0", "--steps", "1000", "--out", str(folder), *TINY) == 0
     train_names = {"actor_loss", "critic_loss", "ent_coef", "ent_coef_loss", "entropy", "q", "n_updates"}
     train_names |= {"noise_one_mask", "noise_two_masks"}
-    names = {"rollout/ep_rew_mean", "rollout/ep_len_mean", "time/fps"} | {f"train/{name}" for name in train_names}
+    names = {"rollout/ep_rew_mean", "rollout/ep_len_mean", "time/fps", "time/processor_seconds"}
+    names |= {f"train/{name}" for name in train_names}
     assert tensorboard(folder).keys() == names | {"eval/mean_reward", "eval/mean_ep_length"}
     (row,) = csv.DictReader((folder / "metrics.csv").read_text().splitlines())
     assert row.keys() == names | {"time/total_timesteps"}

@@ -114,7 +114,8 @@ def metrics(folder):
     """metrics.csv without what depends on the clock."""
     with (folder / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
-    return [{name: value for name, value in row.items() if name != "time/fps"} for row in rows]
+    clock = ("time/fps", "time/processor_seconds")
+    return [{name: value for name, value in row.items() if name not in clock} for row in rows]
 
 
 def tensorboard(folder) -> dict[str, list[int]]:

@@ -14,7 +14,7 @@ from mepg.run.replay import Replay
 from tests.conftest import leaves_equal
 from tests.run.stubs import SIZES, make_loop
 
-RUN, SPENT = Config.make("ddpg", env="StubPlain-v0"), Spent(1.5, 0.5)
+RUN, SPENT = Config.make("ddpg", env="StubPlain-v0"), Spent(1.5, 0.5, 2.25)
 
 
 def go(loop, upto):

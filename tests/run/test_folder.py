@@ -76,3 +76,12 @@ def test_metrics_go_on_where_the_checkpoint_stood(tmp_path):
     assert path.read_text() == "time/total_timesteps,train/q\n1000,500.0\n2000,1000.0\n3000,\n"
     MetricsFile(path, columns, 0).close()
     assert path.read_text() == "time/total_timesteps,train/q\n", "from the beginning, nothing is kept"
+
+
+def test_metrics_that_an_earlier_version_began_are_kept(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text("time/total_timesteps,train/gone,train/q\n1000,7,0.5\n2000,8,0.25\n")
+    log = MetricsFile(path, ["time/total_timesteps", "train/q", "time/new"], 1000)
+    log.add({"time/total_timesteps": 2000, "train/q": 0.75, "time/new": 3})
+    log.close()
+    assert path.read_text() == "time/total_timesteps,train/q,time/new\n1000,0.5,\n2000,0.75,3\n"

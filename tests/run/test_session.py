@@ -1,6 +1,9 @@
 """A sitting of a run, in this process; test_resume.py kills real ones."""
 
+import csv
+import json
 import signal
+from dataclasses import replace
 
 import jax
 import pytest
@@ -52,6 +55,64 @@ def test_a_finished_run_has_nothing_left_to_do(whole):
         Session(CONFIG, folder)
 
 
+class Clock:
+    """Processor time that passes when the test says so."""
+
+    def __init__(self, monkeypatch):
+        self.now = 0.0
+        monkeypatch.setattr("time.process_time", lambda: self.now)
+
+
+def processor_seconds(folder):
+    lines = csv.DictReader((folder / "metrics.csv").read_text().splitlines())
+    return [line["time/processor_seconds"] for line in lines]
+
+
+def test_processor_time_adds_up_over_sittings_and_kills(tmp_path, monkeypatch):
+    clock = Clock(monkeypatch)
+    config = replace(CONFIG, steps=2000, eval_every=2000)
+
+    def sit_for(seconds, upto, **how):
+        with Session(config, tmp_path / "a", SITTING) as session:
+            for record in session:
+                clock.now += seconds
+                if record.step == upto:
+                    if how.get("killed"):
+                        return
+                    session.stop(signal.SIGTERM)
+
+    clock.now = 1e6  # before the run
+    sit_for(0.5, 1000)
+    assert processor_seconds(tmp_path / "a") == ["499.5"]  # the row is written before the clock moves on
+    clock.now = 5.0  # another process
+    sit_for(0.25, 1300, killed=True)  # at 1,200 there is a checkpoint: what came after it is done again
+    clock.now = 7.0
+    sit_for(0.25, None)
+    assert processor_seconds(tmp_path / "a") == ["499.5", "749.75"]
+    assert json.loads((tmp_path / "a" / "result.json").read_text())["processor_seconds"] == 750.0
+
+
+def test_evaluations_are_no_part_of_processor_time(tmp_path, monkeypatch):
+    clock = Clock(monkeypatch)
+
+    def play(*_):
+        clock.now += 100.0
+        return Episode(1.0, 1)
+
+    monkeypatch.setattr("mepg.run.loop.play", play)
+    session = sit(tmp_path / "a")
+    assert session.result["processor_seconds"] == 0.0
+
+
+def test_a_run_that_was_begun_without_processor_time_does_not_claim_to_know_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(Session, "_spent", lambda _: Spent(3.0, 1.0))
+    sit(tmp_path / "a", upto=500)
+    monkeypatch.undo()
+    session = sit(tmp_path / "a")
+    assert processor_seconds(tmp_path / "a") == [""]
+    assert "processor_seconds" not in session.result
+
+
 def test_versions_that_have_changed_are_said(tmp_path, monkeypatch):
     sit(tmp_path / "a", upto=5)
     monkeypatch.setattr(module, "versions", lambda _: {"jax": "99.0"})
@@ -93,3 +154,4 @@ def test_what_a_run_came_to_by_hand():
         "seconds": 12.3,
         "eval_seconds": 5.7,
     }
+    assert summary(evaluations, Spent(12.34, 5.67, 8.91))["processor_seconds"] == 8.9

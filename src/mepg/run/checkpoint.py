@@ -60,6 +60,7 @@ class Spent(NamedTuple):
 
     total: float
     evaluating: float
+    processor: float | None = None  # on all cores together, evaluations aside; None: an earlier version began the run
 
 
 class Saved(NamedTuple):
@@ -109,7 +110,7 @@ class Checkpoints:
             "recent": snapshot.recent,
             "evaluations": list(snapshot.evaluations.items()),
             "state": write_arrays(self._path(snapshot.step, "safetensors"), arrays),
-            "seconds": list(saved.spent),
+            "seconds": [seconds for seconds in saved.spent if seconds is not None],
             "metrics": saved.metrics,
             "rows": replay.count,
             "replay": [list(piece) for piece in self._pieces],

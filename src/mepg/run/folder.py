@@ -243,15 +243,18 @@ class MetricsFile:
     """metrics.csv, appended to. Only its `time/` columns depend on the machine."""
 
     def __init__(self, path: Path, columns: list[str], upto: int) -> None:
-        kept = []
+        kept: list[dict[str, str]] = []
         if upto and path.exists():
             # Rows after the checkpoint will be written again; the last of them may be cut short.
             with path.open(newline="", encoding="ascii", errors="replace") as old:
-                kept = [row for row in csv.reader(old) if len(row) == len(columns) and row[0].isdecimal()]
-            kept = [row for row in kept if int(row[0]) <= upto]
+                head, *rows = list(csv.reader(old)) or [[]]
+            whole = (dict(zip(head, row, strict=True)) for row in rows if len(row) == len(head))
+            kept = [row for row in whole if (step := row.get(columns[0], "")).isdecimal() and int(step) <= upto]
         text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerows([columns, *kept])
+        # An earlier version may have begun the file with other columns.
+        writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(kept)
         write_whole(path, text.getvalue().encode())
         self._file = path.open("a", newline="")
         self._writer = csv.DictWriter(self._file, columns, restval="", lineterminator="\n")

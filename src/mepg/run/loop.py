@@ -88,6 +88,7 @@ class Loop:
         self._sums = np.zeros((2, len(self.metric_names)))
         self.evaluations: Evaluations = {}
         self.seconds_evaluating = 0.0  # in this session
+        self.processor_evaluating = 0.0  # the same in seconds of processor time
         self._finite_at = 0  # the last step at which all of the state is known to have been finite
         # Held while the agent's state or the replay memory changes, so that another thread may read them. Never held
         # while an environment steps: that may take long, and the environment may ask the policy itself.
@@ -231,11 +232,12 @@ class Loop:
         """The paper's evaluation, on an environment of its own."""
         assert self.eval_env is not None
         self.settle()  # a policy that is no longer finite is not worth playing
-        began = time.monotonic()
+        began, processor = time.monotonic(), time.process_time()
         seeds = [episode_seed(self.config.seed, "eval", self.step, i) for i in range(self.config.eval_episodes)]
         episodes = [play(self.exploit, self.eval_env, seed) for seed in seeds]
         self.evaluations[self.step] = episodes
         self.seconds_evaluating += time.monotonic() - began
+        self.processor_evaluating += time.process_time() - processor
         return episodes
 
     def exploit(self, obs: Row) -> Row:

@@ -69,7 +69,7 @@ class Session:
         self._open.enter_context(self.folder.claim(self.config, spaces))  # the first thing that is written
         self._require_the_same_environment(spaces)
         self._note_changed_versions()
-        self._began = time.monotonic()
+        self._began, self._processor_began = time.monotonic(), time.process_time()
         self._resume()
         self._forget_the_shorter_run()
         self._tell_watchdog(self.loop.step + self.config.envs)
@@ -78,7 +78,7 @@ class Session:
 
         columns = ["time/total_timesteps", "rollout/ep_rew_mean", "rollout/ep_len_mean"]
         columns += [f"train/{name}" for name in self.loop.metric_names]
-        columns += ["train/n_updates", "time/fps"]
+        columns += ["train/n_updates", "time/fps", "time/processor_seconds"]
         self._logs = open_logs(
             self._sitting.log, self.folder.path, columns, self.loop.step, self.config.to_json(), self._open
         )
@@ -145,7 +145,10 @@ class Session:
 
     def _keep(self, record: Record) -> None:
         if record.metrics is not None:
-            self._log({**record.metrics, "time/fps": self._speed()}, record.step)
+            times = {"time/fps": self._speed()}
+            if (processor := self._spent().processor) is not None:
+                times["time/processor_seconds"] = round(processor, 2)
+            self._log(record.metrics | times, record.step)
         if record.evaluation is not None:
             self.folder.write_evaluations(self.config, self.loop.evaluations)
             total, length = map(float, np.mean(record.evaluation, axis=0))
@@ -168,8 +171,12 @@ class Session:
         return round((self.loop.step - step) / max(now - then, 1e-9), 1)
 
     def _spent(self) -> Spent:
-        total = self._earlier.total + time.monotonic() - self._began
-        return Spent(total, self._earlier.evaluating + self.loop.seconds_evaluating)
+        earlier, processor = self._earlier, None
+        if earlier.processor is not None:
+            here = time.process_time() - self._processor_began - self.loop.processor_evaluating
+            processor = earlier.processor + here
+        total = earlier.total + time.monotonic() - self._began
+        return Spent(total, earlier.evaluating + self.loop.seconds_evaluating, processor)
 
     def _save(self) -> None:
         for log in self._logs:
@@ -181,7 +188,7 @@ class Session:
 
     def _resume(self) -> None:
         """Go back to the newest checkpoint that is whole."""
-        self._earlier = Spent(0.0, 0.0)
+        self._earlier = Spent(0.0, 0.0, 0.0)
         self._saved_at = 0
         steps, fresh = self.checkpoints.steps(), self.loop.snapshot()
         for step in steps:
@@ -304,6 +311,7 @@ def summary(evaluations: Evaluations, spent: Spent) -> dict[str, Any]:
     """What a run came to: the paper's metric (D17) and the plain ones beside it."""
     means = mean_returns(evaluations)
     last_step, last = list(evaluations.items())[-1]
+    processor = {} if spent.processor is None else {"processor_seconds": round(spent.processor, 1)}
     return {
         "steps": last_step,
         "final_return": means[-1],
@@ -313,4 +321,5 @@ def summary(evaluations: Evaluations, spent: Spent) -> dict[str, Any]:
         "evaluations": len(means),
         "seconds": round(spent.total, 1),
         "eval_seconds": round(spent.evaluating, 1),
+        **processor,
     }

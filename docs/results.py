@@ -1,0 +1,188 @@
+"""Makes what docs/results.md shows from results/: pictures, films, and the tables between its markers.
+
+python docs/results.py           pictures and tables: seconds
+python docs/results.py --films   also the films, which are rendered anew: minutes
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from mepg.envs.env import Env
+from mepg.report.cost import read_benchmark, with_hours
+from mepg.report.figures import draw_curves, own_curves
+from mepg.report.runs import Run, collect
+from mepg.report.statistics import Estimate, bootstrap, interquartile_mean, normalise, probability_of_improvement
+from mepg.run.evaluate import play
+from mepg.run.files import write_whole
+from mepg.run.folder import Folder
+from mepg.run.inspection import read_inspection
+from mepg.run.keys import episode_seed
+from mepg.run.policy import load_policy
+
+ROOT = Path(__file__).parent.parent
+PAGE, IMAGES = ROOT / "docs" / "results.md", ROOT / "docs" / "images"
+HOPPER = "HopperBulletEnv-v0"
+SEEDS = 3
+# The study's variants, as its folders are named, and what is other than in ME-SAC as it is listed.
+STUDY = {
+    "sac": "SAC",
+    "me-sac": "ME-SAC",
+    "me-sac-alpha": "alpha learned at every update (D7)",
+    "me-sac-logstd": "log-std from -20 to 2 (D10)",
+    "me-sac-uniform": "initial weights as released (D10)",
+    "me-sac-released": "these three together",
+    "me-sac-du": "no delay",
+    "me-sac-cdq": "two critics",
+    "me-sac-do": "no mask",
+    "me-sac-p0.3": "p = 0.3",
+}
+FILMED = ("me-sac-seed0", "sac-seed0")
+FRAMES, EVERY, WIDTH, COLOURS = 75, 5, 240, 24  # of a film: 75 pictures, one for every five steps
+
+
+def study() -> dict[str, list[Run]]:
+    """The runs of each variant, by seed."""
+    runs, problems = collect([ROOT / "results" / "study"])
+    if problems:
+        raise SystemExit("\n".join(f"{problem.path} {problem.reason}" for problem in problems))
+    runs = with_hours(runs, read_benchmark(ROOT / "results" / "bench.json"))
+    by_name = {run.path.name: run for run in runs if run.finished}
+    names = {variant: [f"{variant}-seed{seed}" for seed in range(SEEDS)] for variant in STUDY}
+    return {variant: [by_name[name] for name in there if name in by_name] for variant, there in names.items()}
+
+
+def tables(variants: dict[str, list[Run]]) -> dict[str, str]:
+    """The text between each pair of markers."""
+    return {
+        "returns": returns(variants),
+        "bias": bias(variants),
+        "compared": compared(variants),
+        "count": count(variants),
+    }
+
+
+def count(variants: dict[str, list[Run]]) -> str:
+    """How many runs there are, and which are missing."""
+    there = sum(map(len, variants.values()))
+    missing = [
+        f"{STUDY[name]} ({SEEDS - len(runs)} of {SEEDS} seeds)" for name, runs in variants.items() if len(runs) < SEEDS
+    ]
+    text = f"{there} of the {len(STUDY) * SEEDS} runs that are planned are finished."
+    return text + (f" Missing: {'; '.join(missing)}." if missing else "")
+
+
+def returns(variants: dict[str, list[Run]]) -> str:
+    """A line for each run."""
+    lines = [
+        "| | seed | last evaluation | best evaluation | mean of the five best | core-hours |",
+        "| --- |" + " ---: |" * 5,
+    ]
+    for name, runs in variants.items():
+        for run in runs:
+            hours = "" if run.hours is None else f"{run.hours[-1]:.2f}"
+            numbers = (run.means[-1], run.means.max(), run.mean_of_five_best)
+            shown = " | ".join(f"{number:,.0f}" for number in numbers)
+            lines.append(f"| {STUDY[name]} | {run.config.seed} | {shown} | {hours} |")
+    return "\n".join(lines)
+
+
+def compared(variants: dict[str, list[Run]]) -> str:
+    """Variants with several seeds: mean and spread, the interquartile mean, and how often each ends above SAC."""
+    lines = [
+        "| | seeds | five best | last | interquartile mean of last, normalised | ends above SAC |",
+        "| --- |" + " ---: |" * 5,
+    ]
+    several = {name: runs for name, runs in variants.items() if len(runs) > 1}
+    last = {name: {HOPPER: [float(run.means[-1]) for run in runs]} for name, runs in several.items()}
+    for name, runs in several.items():
+        best = [run.mean_of_five_best for run in runs]
+        middle = bootstrap(interquartile_mean, {HOPPER: [normalise(value, HOPPER) for value in last[name][HOPPER]]})
+        above = "" if name == "sac" or "sac" not in last else interval(
+            bootstrap(probability_of_improvement, last[name], last["sac"])
+        )  # fmt: skip
+        spread = " | ".join(f"{np.mean(each):,.0f} ± {np.std(each):,.0f}" for each in (best, last[name][HOPPER]))
+        lines.append(f"| {STUDY[name]} | {len(runs)} | {spread} | {interval(middle)} | {above} |")
+    return "\n".join(lines)
+
+
+def interval(estimate: Estimate) -> str:
+    """A number and its 95 % interval."""
+    return "{:.2f} ({:.2f} to {:.2f})".format(*estimate)
+
+
+def bias(variants: dict[str, list[Run]]) -> str:
+    """What `mepg inspect` found, of the runs that were inspected."""
+    if not any(read_inspection(Folder(run.path)) for runs in variants.values() for run in runs):
+        return "No published run has been inspected yet."
+    lines = ["| | seed | Q less what followed | error | spread | in the 50 % band | in the 95 % band |"]
+    lines.append("| --- |" + " ---: |" * 6)
+    for name, runs in variants.items():
+        for run in runs:
+            if (found := read_inspection(Folder(run.path))) is not None:
+                bands = " | ".join(f"{found.covered[level]:.0%}" if found.covered else "" for level in (0.5, 0.95))
+                numbers = f"{found.bias:+.3g} | {found.error:.3g} | {found.spread:.3g}"
+                lines.append(f"| {STUDY[name]} | {run.config.seed} | {numbers} | {bands} |")
+    return "\n".join(lines)
+
+
+def filled(page: str, texts: dict[str, str]) -> str:
+    """The page with these texts between their markers."""
+    for name, text in texts.items():
+        head, begin, rest = page.partition(f"<!-- {name} -->\n")
+        _, end, tail = rest.partition(f"<!-- /{name} -->")
+        page = f"{head}{begin}\n{text}\n\n{end}{tail}"
+    return page
+
+
+def draw(variants: dict[str, list[Run]]) -> None:
+    """Every variant's curve, over steps and over core-hours."""
+    curves = own_curves([run for runs in variants.values() for run in runs])
+    write_whole(IMAGES / "study.png", draw_curves(curves)["png"])
+    if (timed := curves.over_hours) is not None:
+        write_whole(IMAGES / "study-hours.png", draw_curves(timed, over_hours=True)["png"])
+
+
+def film(folder: Folder, path: Path) -> None:
+    """The beginning of an episode, small enough for a page."""
+    env = Env(folder.env(), "rgb_array")
+    policy = load_policy(folder, env)
+    pictures: list[Image.Image] = []
+    step = iter(range(10**9))
+
+    def watch() -> None:
+        if next(step) % EVERY == 0 and len(pictures) < FRAMES:
+            picture = Image.fromarray(env.picture())
+            height = round(WIDTH * picture.height / picture.width)
+            pictures.append(picture.resize((WIDTH, height), Image.Resampling.BOX))
+
+    play(policy.act, env, episode_seed(0, "eval", 0), watch)
+    seconds = EVERY / env.fps
+    env.close()
+    save(pictures, path, seconds)
+
+
+def save(pictures: Sequence[Image.Image], path: Path, seconds: float) -> None:
+    """With one palette for all, so that a picture need only say what has changed."""
+    palette = pictures[0].quantize(COLOURS)
+    first, *rest = (picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures)
+    first.save(path, save_all=True, append_images=rest, duration=1000 * seconds, loop=0, optimize=True)
+
+
+def films() -> Iterator[tuple[Folder, Path]]:
+    """The runs that are filmed, and where their films go."""
+    for name in FILMED:
+        yield Folder(ROOT / "results" / "study" / name), IMAGES / f"hopper-{name.removesuffix('-seed0')}.gif"
+
+
+if __name__ == "__main__":
+    found = study()
+    draw(found)
+    write_whole(PAGE, filled(PAGE.read_text(), tables(found)).encode())
+    for folder, path in films() if "--films" in sys.argv else ():
+        film(folder, path)
