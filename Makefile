@@ -82,11 +82,11 @@ endef
 
 # What training, evaluating, plotting and filming need: a part of requirements.lock.
 $(VENV)/.train: requirements-train.lock pyproject.toml
-	$(call set-up,requirements-train.lock,about a minute$(,) 0.9 GB)
+	$(call set-up,requirements-train.lock,a minute or so$(,) about 1 GB)
 	@touch $@
 
 $(VENV)/.installed: requirements.lock pyproject.toml
-	$(call set-up,requirements.lock,one to three minutes$(,) 2 GB)
+	$(call set-up,requirements.lock,two minutes or so$(,) 2 GB)
 	@touch $(VENV)/.train $@
 
 $(VENV)-sb3/.installed: requirements.lock pyproject.toml

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from itertools import chain, groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +16,14 @@ import pytest
 from mepg.cli import main
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["README.md", "docs/tutorial.md", "docs/export.md", "docs/tune.md"]
+PAGES = [
+    "README.md",
+    "docs/tutorial.md",
+    "docs/commands.md",
+    "docs/coming-from-sb3.md",
+    "docs/export.md",
+    "docs/tune.md",
+]
 
 BRIEFLY = "--steps 120 --set warmup=100 --eval-every 60 --eval-episodes 1 --set hidden=16,16"
 
@@ -26,10 +34,13 @@ SHORTER = {
     "--steps 10000 --set warmup=1000": BRIEFLY,
     "--steps 8000 --set warmup=1000 --eval-every 1000": BRIEFLY,
     "--steps 3000 --set warmup=1000 --eval-every 1000": BRIEFLY,
+    "--steps 5000 --set warmup=1000 --eval-every 1000": BRIEFLY.replace("120", "180"),
     "--episodes 20": "--episodes 2",
     "table1 --plan smoke": "table1 --plan smoke --only me-ddpg --envs HopperBulletEnv-v0 --seeds 0",
     "table1 --plan desk --dry-run": "table1 --plan desk --dry-run --only me-ddpg --envs HopperBulletEnv-v0",
     "learn(100_000, progress_bar=True)": "learn(20, progress_bar=True)",
+    "learn(3_000, progress_bar=True)": "learn(20, progress_bar=True)",
+    "learn(1_000, ": "learn(120, ",
     "learn(500)": "learn(20)",
 }
 
@@ -62,7 +73,8 @@ def shortened(text):
 
 
 def commands(block):
-    lines = [line.partition(" #")[0].strip() for line in shortened(block.text).splitlines()]
+    text = block.text.replace("\\\n    ", "")
+    lines = [line.partition(" #")[0].strip() for line in shortened(text).splitlines()]
     return [line for line in lines if line and not any(line.startswith(start) for start in LEFT_OUT)]
 
 
@@ -71,6 +83,7 @@ def test_a_page_does_what_it_says(page, tmp_path, monkeypatch, capsys):
     """From top to bottom, in one folder, as a reader would.
 
     In a shell the first command and what is not ours, the others in this process: to start one takes most of the time.
+    Blocks of Python that follow each other share a process, but no names.
     """
     pytest.importorskip("onnxruntime")
     pytest.importorskip("optuna")
@@ -83,16 +96,17 @@ def test_a_page_does_what_it_says(page, tmp_path, monkeypatch, capsys):
         assert "Traceback" not in done.stderr
 
     started = False
-    for block in blocks(page):
-        if block.language == "c":
+    for language, together in groupby(blocks(page), lambda block: block.language):
+        if language == "c":
             if shutil.which("cc") is None:
                 pytest.skip("there is no C compiler")
-            Path("main.c").write_text(block.text)
+            Path("main.c").write_text("\n".join(block.text for block in together))
             continue
-        if block.language == "python":
-            carry_out(sys.executable, "-c", shortened(block.text))
+        if language == "python":
+            alone = [f"exec({shortened(block.text)!r}, {{'__name__': '__main__'}})" for block in together]
+            carry_out(sys.executable, "-c", "\n".join(alone))
             continue
-        for line in commands(block):
+        for line in chain.from_iterable(map(commands, together)):
             program, *argv = shlex.split(line)
             if started and program == "mepg":
                 assert main(argv) == 0, (line, capsys.readouterr())
@@ -126,6 +140,7 @@ def test_every_algorithm_has_a_page_and_every_page_is_in_the_site():
 
 
 def test_the_site_builds_without_a_warning(tmp_path):
+    pytest.importorskip("latex2mathml")
     pytest.importorskip("mkdocs")
     pytest.importorskip("mkdocstrings")
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
@@ -135,5 +150,6 @@ def test_the_site_builds_without_a_warning(tmp_path):
     page = (tmp_path / "site" / "algorithms" / "mepg.html").read_text()
     assert "the probability that a unit is dropped" in page, "the table of fields comes from the code"
     assert "critic_gradient" in (tmp_path / "site" / "api.html").read_text()
+    assert "<math" in (tmp_path / "site" / "theory.html").read_text(), "equations are typeset"
     outside = re.findall(r'(?:src|href)="(https?://[^"]+)"', page)
     assert all("squidfunk.github.io" in link for link in outside), "nothing is loaded from elsewhere"
