@@ -63,7 +63,8 @@ def test_pendulum_without_target_networks(algorithm, tmp_path):
     assert returns[0] < -500, "already good before it had learned anything?"
 
 
-@pytest.mark.parametrize("algorithm", [pytest.param("tqc", marks=pytest.mark.slow), "me-tqc"])
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["tqc", "me-tqc"])
 def test_pendulum_with_quantiles(algorithm, tmp_path):
     """Better than -200 within 10,000 steps."""
     config = Config.make(algorithm, ["warmup=1000"], env="Pendulum-v1", steps=10_000, eval_every=2_500)
@@ -75,9 +76,8 @@ def test_pendulum_with_quantiles(algorithm, tmp_path):
 VALUES = ["dqn", "me-dqn", "qr-dqn", "me-qr-dqn", "sac-discrete", "me-sac-discrete"]
 
 
-@pytest.mark.parametrize(
-    "algorithm", [name if name == "me-dqn" else pytest.param(name, marks=pytest.mark.slow) for name in VALUES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", VALUES)
 def test_cartpole(algorithm, tmp_path):
     """475 of 500 within 50,000 steps; a random policy stays up for about 22."""
     config = Config.make(algorithm, env="CartPole-v1", steps=50_000, eval_every=2_500)

@@ -41,7 +41,7 @@ def test_by_hand():
     """
     online, target = hand_made([1.0, 2.0, 3.0, 4.0]), hand_made([8.0, 5.0, 6.0, 7.0])
     batch = make_batch(2, DISCRETE)._replace(action=jnp.ones((2, 1)), reward=jnp.ones(2), alive=jnp.ones(2))
-    spec = replace(DQN, hidden=(1,), discount=0.5)
+    spec = replace(DQN, hidden=(1,), discount=0.5, double=False)
     assert gradient_of(spec, online, target, batch)[1]["critic_loss"] == 2.5
     assert gradient_of(replace(spec, double=True), online, target, batch)[1]["critic_loss"] == 2.0
     gradient, metrics = gradient_of(replace(spec, huber=None), online, target, batch)

@@ -86,7 +86,7 @@ def check_values(torch, kind, spec, factor, rearranged=lambda x: x, **arguments)
     for network in target:  # another one than the online one
         for p in network.parameters():
             p.data.add_(0.1 * torch.randn(p.shape, generator=torch.Generator().manual_seed(1)))
-    spec = replace(spec, hidden=HIDDEN, critic_lr=LR, batch_size=ROWS, target_every=10**6)
+    spec = replace(spec, double=False, hidden=HIDDEN, critic_lr=LR, batch_size=ROWS, target_every=10**6)
     agent = dqn.build(spec, sizes)
     theta, theta_target = layers(q_net, rearranged), layers(target, rearranged)
     state = agent.init(KEY)._replace(critic=start(theta, LR, with_target=True)._replace(target=theta_target))

@@ -156,7 +156,7 @@ OTHERS = {
     "quantiles.count": [5],
     "quantiles.dropped": [1],
     "huber": [None, 0.5],
-    "double": [True],
+    "double": [False],
     "epsilon": [None],
     "epsilon.start": [0.5],
     "epsilon.end": [0.2],

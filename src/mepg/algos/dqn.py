@@ -45,15 +45,16 @@ class Epsilon:
 class ValueSpec(CriticSpec):
     """Critics of discrete actions, and how the best of these is sought and tried."""
 
-    double: bool = False  # whether the online network says which next action is best, or the target network
+    double: bool = True  # whether the online network says which next action is best, or the target network
     epsilon: Epsilon | None = Epsilon()  # None: no action is random but those of the warm-up
     search: Search | None = None  # None: the action with the largest Q; otherwise all actions are proposed
     max_grad_norm: float | None = None  # a longer gradient is shortened to this; None: none is
 
     huber: float | None = 1.0  # the distance from which the loss is a line; None: never
     target_every: int = 1  # updates between two of the target network's
-    critic_lr: float = 5e-4
-    batch_size: int = 64
+    target_rate: float = 0.02  # eta
+    critic_lr: float = 2.5e-4
+    batch_size: int = 128
     replay_size: int = 100_000
     warmup: int = 1_000  # steps with uniformly random actions, before the first update
 
