@@ -82,7 +82,7 @@ endef
 
 # What training, evaluating, plotting and filming need: a part of requirements.lock.
 $(VENV)/.train: requirements-train.lock pyproject.toml
-	$(call set-up,requirements-train.lock,a minute or so$(,) about 1 GB)
+	$(call set-up,requirements-train.lock,half a minute or more$(,) 0.9 GB)
 	@touch $@
 
 $(VENV)/.installed: requirements.lock pyproject.toml
