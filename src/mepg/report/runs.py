@@ -16,6 +16,7 @@ from mepg.report.statistics import Floats
 from mepg.run.config import Config
 from mepg.run.files import Damaged, finite, read_sealed_arrays, read_until, read_whole
 from mepg.run.folder import Folder
+from mepg.run.policy import require_its_own
 from mepg.run.session import mean_of_five_best
 from mepg.words import many
 
@@ -212,8 +213,8 @@ def _read_off(steps: npt.NDArray[np.int64], at: Floats, seconds: Floats) -> Floa
 def _check_policies(folder: Folder, config: Config) -> None:
     """A policy that lies beside the results has to be this run's, as it was written."""
     for path in (folder.policy_file, folder.best_file):
-        if path.exists() and Config.from_json(read_sealed_arrays(path)[1].get("config")) != config:
-            raise Damaged(f"{path.name} is another run's")
+        if path.exists():
+            require_its_own(path, read_sealed_arrays(path)[1], config)
 
 
 def _check_result(folder: Folder, config: Config, result: dict[str, Any], returns: Floats) -> tuple[float, float]:

@@ -62,8 +62,10 @@ def _write(path: Path, identity: Identity, state: Any, about: dict[str, Any]) ->
     write_sealed_arrays(path, flatten(online_networks(state), "agent"), {**whose, **about})
 
 
-def _require_its_own(path: Path, about: dict[str, Any], config: Config) -> None:
-    if Config.from_json({**about["config"], "steps": config.steps}) != config:
+def require_its_own(path: Path, about: dict[str, Any], config: Config) -> None:
+    """Refuse a policy that says it is of another run; how long a run is to be is not said by all."""
+    whose = about.get("config")
+    if not isinstance(whose, dict) or Config.from_json({**whose, "steps": config.steps}) != config:
         raise Damaged(f"{path.name} is another run's")
 
 
@@ -76,7 +78,7 @@ def read_best(folder: Folder, config: Config, template: Any) -> tuple[Any, int, 
         )
     try:
         arrays, about = read_sealed_arrays(folder.best_file)
-        _require_its_own(folder.best_file, about, config)
+        require_its_own(folder.best_file, about, config)
         step, mean_return = count(about["step"]), finite(about["return"])
         return unflatten(arrays, online_networks(template), "agent"), step, mean_return
     except (Damaged, UsageError, KeyError, TypeError, ValueError) as damage:
@@ -116,7 +118,7 @@ def read_state(folder: Folder, config: Config, template: Any) -> tuple[Any, int]
     if folder.policy_file.exists():
         try:
             arrays, about = read_sealed_arrays(folder.policy_file)
-            _require_its_own(folder.policy_file, about, config)
+            require_its_own(folder.policy_file, about, config)
             step = count(about.get("step", config.steps))  # older files do not say
             return unflatten(arrays, online_networks(template), "agent"), step
         except (Damaged, UsageError, KeyError, TypeError, ValueError) as damage:
