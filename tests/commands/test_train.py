@@ -36,7 +36,7 @@ from tests.run.processes import tensorboard
         (["me-sac", "--env", ":"], "cannot be made"),
         (
             ["me-sac", "--env", "StubDiscrete-v0"],
-            "me-sac needs a Box of actions; StubDiscrete-v0 has Discrete(3): none of",
+            "me-sac needs a Box of actions; StubDiscrete-v0 has Discrete(3): use dqn",
         ),
         (["me-sac", "--env", "StubDictObs-v0"], "flat Box"),
         (["me-sac", "--env", "StubUnbounded-v0"], "infinite action bounds"),

@@ -114,7 +114,7 @@ def build(spec: ValueSpec, sizes: Sizes) -> Agent:
         gradient, metrics = critic_gradient(equation, theta, batch, key, spec)
         if spec.epsilon is not None:
             metrics["exploration_rate"] = exploration_rate(spec, spec.epsilon, state.updates)
-        critic = descend(state.critic, shortened(gradient, spec.max_grad_norm), spec.critic_lr)
+        critic = descend(state.critic, shortened(gradient, spec.max_grad_norm), spec.critic_lr, spec.adam_b1)
         updates = state.updates + 1
         followed = every(
             spec.target_every, updates, lambda: moved_target(critic, spec.target_rate), lambda: critic.target

@@ -142,6 +142,8 @@ def checksum(path: Path) -> Checksum | None:
 
 def read_until(path: Path, until: Checksum) -> bytes:
     """The part of a file that a checksum is of: what it held then."""
+    if type(until.size) is not int or until.size < 0:  # a file may say anything
+        raise Damaged(f"{path.name} cannot have a checksum of {until.size!r} bytes")
     content = read_whole(path)[: until.size]
     if Checksum(len(content), hashlib.sha256(content).hexdigest()) != until:
         raise Damaged(f"{path.name} is not what was written")
