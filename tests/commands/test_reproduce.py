@@ -45,6 +45,16 @@ def test_from_nothing_to_finished(capsys, tmp_path):
     assert (plan["runs"], plan["finished"]) == (12, 1)
 
 
+def test_on_a_backend(capsys, tmp_path, native):
+    status, _ = reproduce(capsys, *ONE, "--backend", "native")
+    about = json.loads((tmp_path / "results" / "smoke" / "me-ddpg_HopperBulletEnv-v0_seed0" / "run.json").read_text())
+    assert (status, about["config"]["backend"]) == (0, "native")
+    status, again = reproduce(capsys, *ONE)  # whatever computed it
+    assert (status, again["finished"]) == (0, 1)
+    assert main(["reproduce", *ONE, "--backend", "numpy"]) == 2
+    assert "auto, native or xla" in capsys.readouterr().err
+
+
 def test_parameters_need_no_runs(capsys):
     status, done = reproduce(capsys, "table10")
     assert (status, done["runs"]) == (0, 0)

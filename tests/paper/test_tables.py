@@ -1,6 +1,7 @@
 """From made-up runs to the paper's tables."""
 
 import csv
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -54,6 +55,16 @@ def test_a_cell_by_hand(tmp_path):
     )
     assert line.iqm.low <= line.iqm.value <= line.iqm.high
     assert line.iqm_tasks == (HOPPER,)
+
+
+def test_runs_of_either_backend_fill_a_table(tmp_path):
+    selection = select("table1", "smoke", only=["me-sac"], envs=[HOPPER])
+    for job, backend in zip(jobs(selection, tmp_path), ("native", "xla"), strict=True):
+        write_run(job.folder, replace(job.config, backend=backend))
+    runs, _ = collect([tmp_path])
+    assert {run.config.backend for run in runs} == {"native", "xla"}
+    assert "table1" in [found.name for found in find_selections(runs)]
+    assert cell_of(paper_table(selection, runs), "ME-SAC", HOPPER).found == 2
 
 
 def test_missing_and_unfinished_seeds_are_counted_and_not_averaged(tmp_path):

@@ -7,6 +7,7 @@ from mepg import flags
 from mepg.commands import Answer, Arguments, Parser
 from mepg.errors import UsageError
 from mepg.process import EXIT_FAILURE
+from mepg.run.config import Config, settings_of
 from mepg.signals import status_of, stopping
 from mepg.words import many
 
@@ -29,6 +30,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--seeds", type=_seeds, metavar="A-B", help="only these seeds: 0-2, or 0,3")
     flags.add_count(parser, "--steps", None, "instead of the plan's; such runs have a folder of their own")
     flags.add_path(parser, "--results", "DIR", "where runs are kept", "results")
+    flags.add_settings(parser, Config, leave_out=settings_of(Config).keys() - {"backend"})
     flags.add_engine(parser)
     parser.add_argument("--dry-run", action="store_true", help="only say what there is to do, and how long it takes")
 
@@ -51,7 +53,9 @@ def answer(arguments: Arguments) -> Answer:
     from mepg.paper.report import write_report
 
     selections = _selections(arguments)
-    wanted = {job.folder: job for selection in selections for job in jobs(selection, arguments.results)}
+    results, backend = arguments.results, arguments.backend
+    settings_of(Config)["backend"].check(backend)
+    wanted = {job.folder: job for selection in selections for job in jobs(selection, results, backend)}
     folder = arguments.results / selections[0].folder_name
     stock = take_stock(wanted.values())
     if arguments.dry_run:

@@ -204,15 +204,15 @@ def select(
     return Selection(name, experiment, plan, chosen, numbers)
 
 
-def jobs(selection: Selection, results: Path) -> list[Job]:
-    """The runs, each once, however many rows ask for it."""
+def jobs(selection: Selection, results: Path, backend: str = Config.backend) -> list[Job]:
+    """The runs, each once, however many rows ask for it, to be computed on this backend."""
     folder = results / selection.folder_name
     found = {
         job.folder: job
         for row in selection.experiment.rows
         for env in selection.experiment.envs
         for config in selection.configs(row, env)
-        for job in [Job(config, folder / config.folder_name(meaning(row)[1]))]
+        for job in [Job(replace(config, backend=backend), folder / config.folder_name(meaning(row)[1]))]
     }
     return list(found.values())
 

@@ -81,7 +81,7 @@ def write_report(
         return write_page(page._replace(first=own_sections(runs, baselines=others), then=tables), out)
     curves = _curves_blocks(selections, runs, others)
     taken = set().union(*(selection.all_configs() for selection in selections))
-    own = own_sections([run for run in runs if run.config not in taken], "Other runs", OWN_NOTE, others)
+    own = own_sections([run for run in runs if run.config.on_any_backend not in taken], "Other runs", OWN_NOTE, others)
     sections = [Section("curves", "Learning curves", curves, CURVES_NOTE)] if curves else []
     return write_page(page._replace(then=[*sections, *tables, *own], plans=_progress(selections, runs)), out)
 
@@ -103,7 +103,7 @@ def _by_plan(selections: Iterable[Selection]) -> list[list[Selection]]:
 
 
 def _progress(selections: Sequence[Selection], runs: Sequence[Run]) -> list[PlanProgress]:
-    finished = {run.config for run in runs if run.finished}
+    finished = {run.config.on_any_backend for run in runs if run.finished}
     found = []
     for group in _by_plan(selections):
         plan = group[0].plan
@@ -116,7 +116,7 @@ def _progress(selections: Sequence[Selection], runs: Sequence[Run]) -> list[Plan
 
 def _table_blocks(selections: Sequence[Selection], runs: Sequence[Run], counted: Sequence[str]) -> list[TableBlock]:
     """Folded are tables with one row of runs or none, and those whose runs stand in one above."""
-    there = {run.config for run in runs}
+    there = {run.config.on_any_backend for run in runs}
     shown: dict[tuple[str, str], set[Config]] = {}  # by section and plan
     blocks = []
     for selection in selections:

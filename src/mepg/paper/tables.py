@@ -52,7 +52,7 @@ def paper_table(selection: Selection, runs: Iterable[Run]) -> Table:
 
 def runs_of(selection: Selection, runs: Iterable[Run]) -> dict[str, dict[str, list[Run]]]:
     """The runs that belong to each row and environment, by the row's label."""
-    by_config = {run.config: run for run in runs}
+    by_config = {run.config.on_any_backend: run for run in runs}
     return {
         row.label: {
             env: [by_config[config] for config in selection.configs(row, env) if config in by_config]
@@ -85,7 +85,7 @@ def find_selections(runs: Sequence[Run]) -> list[Selection]:
     """
     seeds: dict[Config, set[int]] = {}
     for run in runs:
-        seeds.setdefault(replace(run.config, seed=0), set()).add(run.config.seed)
+        seeds.setdefault(replace(run.config.on_any_backend, seed=0), set()).add(run.config.seed)
     found = []
     for plan_name, plan in _plans(runs):
         for name, experiment in EXPERIMENTS.items():

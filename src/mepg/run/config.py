@@ -12,7 +12,7 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from mepg.core.settings import apply_settings, from_json, to_json
@@ -137,6 +137,11 @@ class Config:
         """The settings that are not at their defaults."""
         values = {name: (getattr(self, name), about.default) for name, about in settings_of(Config).items()}
         return {name: value for name, (value, default) in values.items() if value != default}
+
+    @property
+    def on_any_backend(self) -> Config:
+        """The same for runs of both backends: an experiment takes either."""
+        return replace(self, backend=Config.backend)
 
     def to_json(self) -> dict[str, Any]:
         return {one.name: to_json(getattr(self, one.name)) for one in fields(self)}
