@@ -73,18 +73,17 @@ class Walker:
         self._order: list[int] = []  # of all parts, among those poses
         self._torso = 0  # among those poses
         self._joints: tuple[int, list[int]] = (0, [])  # a body, and which joints of it
+        self._limits: list[tuple[float, float]] = []  # of each joint, where it begins and how far it goes
 
     def act(self, action: Any) -> None:
         """Torques on all joints."""
-        import pybullet
-
-        assert np.isfinite(action).all()
-        robot = self._robot
+        robot, numbers = self._robot, np.asarray(action).tolist()
+        assert all(map(math.isfinite, numbers))
         torques = [
             robot.power * joint.power_coef * min(max(a, -1.0), 1.0)
-            for a, joint in zip(np.asarray(action).tolist(), robot.ordered_joints, strict=True)
+            for a, joint in zip(numbers, robot.ordered_joints, strict=True)
         ]
-        robot._p.setJointMotorControlArray(*self._joints, pybullet.TORQUE_CONTROL, forces=torques)
+        robot._p.setJointMotorControlArray(*self._joints, robot._p.TORQUE_CONTROL, forces=torques)
 
     def observe(self) -> Any:
         """Where the robot is and how it moves; keeps what rewards need."""
@@ -126,7 +125,7 @@ class Walker:
         env.scene.global_step()
         state = robot.calc_state()
         env._alive = float(robot.alive_bonus(state[0] + robot.initial_z, robot.body_rpy[1]))
-        done = env._isDone() or not np.isfinite(state).all()
+        done = env._isDone() or not all(map(math.isfinite, state.tolist()))
 
         before = env.potential
         env.potential = robot.calc_potential()
@@ -144,10 +143,10 @@ class Walker:
     def _learn_parts(self) -> None:
         """How all parts are read: again after a reset has added some, or connected anew."""
         robot = self._robot
-        parts = list(robot.parts.values())
-        known = (robot._p._client, len(parts))
+        known = (robot._p._client, len(robot.parts))
         if known == self._known:
             return
+        parts = list(robot.parts.values())
         self._known, self._reads, found = known, [], []
         for body in dict.fromkeys(part.bodies[part.bodyIndex] for part in parts):
             links = [part.bodyPartIndex for part in parts if part.bodies[part.bodyIndex] == body]
@@ -161,14 +160,15 @@ class Walker:
         self._order = [where[part.bodies[part.bodyIndex], part.bodyPartIndex] for part in parts]
         joint, torso = robot.ordered_joints[0], robot.robot_body
         self._joints = joint.bodies[joint.bodyIndex], [each.jointIndex for each in robot.ordered_joints]
+        self._limits = [(each.lowerLimit, each.upperLimit - each.lowerLimit) for each in robot.ordered_joints]
         self._torso = where[torso.bodies[torso.bodyIndex], torso.bodyPartIndex]
 
     def _read_joints(self) -> Any:
         """Of each joint its position, from -1 to 1 between its limits, and a tenth of its speed."""
         states = self._robot._p.getJointStates(*self._joints)
         numbers = []
-        for joint, (x, vx, _, _) in zip(self._robot.ordered_joints, states, strict=True):
-            numbers += [2 * (x - joint.lowerLimit) / (joint.upperLimit - joint.lowerLimit) - 1.0, 0.1 * vx]
+        for (lower, range_), (x, vx, _, _) in zip(self._limits, states, strict=True):
+            numbers += [2 * (x - lower) / range_ - 1.0, 0.1 * vx]
         return np.array(numbers, dtype=np.float32)
 
     def _feel_the_ground(self) -> None:

@@ -5,7 +5,6 @@ An action's row holds a Box's numbers, flat and in [-1, 1], or the index of a Di
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import math
 from collections.abc import Iterable, Mapping
@@ -84,8 +83,11 @@ class BoxActions:
         if self._unscaled:
             own = rows.astype(self.dtype)
         else:
-            own = np.clip(self.centre + self.half * rows, self.low, self.high).astype(self.dtype, copy=False)
-        return own.reshape(rows.shape[:-1] + self.shape)
+            own = np.minimum(np.maximum(self.centre + self.half * rows, self.low), self.high)  # np.clip takes longer
+            if own.dtype != self.dtype:
+                own = own.astype(self.dtype)
+        shape = rows.shape[:-1] + self.shape
+        return own if own.shape == shape else own.reshape(shape)
 
     def scale_in_jax(self, rows: jax.Array) -> jax.Array:
         """The same as JAX's operations, for export."""
@@ -164,7 +166,7 @@ class Spaces:
         # Copies: what was agreed on holds, whatever the environment does to its spaces, or a user to these.
         self.observation_space, self.action_space = copy.deepcopy(observations), copy.deepcopy(actions)
         self.scale, self.unscale = self.actions.scale, self.actions.unscale
-        self._obs_shape = (self.sizes.obs,)
+        self._obs_shape, self._zeros = (self.sizes.obs,), np.zeros(self.sizes.obs, np.float32)
 
     def to_json(self) -> dict[str, Any]:
         """All that `from_json` needs, besides the environment's id."""
@@ -200,7 +202,7 @@ class Spaces:
             terminated = self.flag(terminated, "terminated")
         if type(truncated) is not bool:
             truncated = self.flag(truncated, "truncated")
-        if not isinstance(info, Mapping):
+        if type(info) is not dict and not isinstance(info, Mapping):
             raise RunFailure(f"{self.id} returned {kind_of(info)} as info, not a dict")
         return StepResult(self.obs(obs), self.reward(reward), not terminated, terminated or truncated, info)
 
@@ -214,20 +216,25 @@ class Spaces:
             raise RunFailure(f"{self.id} returned {kind_of(obs)} as an observation, not real numbers")
         if numbers.shape != self._obs_shape:
             raise RunFailure(f"{self.id} returned an observation of shape {numbers.shape}, not {self._obs_shape}")
-        # Most are float32, and need no context that costs more than the copy.
-        with np.errstate(over="ignore") if numbers.dtype != np.float32 else contextlib.nullcontext():
-            row: Row = numbers.astype(np.float32)
-        if not np.isfinite(row).all():
+        if numbers.dtype == np.float32:
+            row: Row = numbers.copy()
+        else:
+            with np.errstate(over="ignore"):
+                row = numbers.astype(np.float32)
+        if self._zeros.dot(row) != 0:  # 0 times infinity or NaN is NaN; quicker than isfinite for each
             index = int(np.flatnonzero(~np.isfinite(row))[0])
             number = float(numbers[index])
             raise RunFailure(f"{self.id} returned an observation with {number} at index {index}{_too_large(number)}")
         return row
 
     def reward(self, reward: Any) -> float:
-        numbers = as_real(reward)
-        if numbers is None or numbers.shape != ():
-            raise RunFailure(f"{self.id} returned {kind_of(reward)} as a reward, not a real number")
-        number = float(numbers)
+        if isinstance(reward, float):  # most are, NumPy's float64 too
+            number = float(reward)
+        else:
+            numbers = as_real(reward)
+            if numbers is None or numbers.shape != ():
+                raise RunFailure(f"{self.id} returned {kind_of(reward)} as a reward, not a real number")
+            number = float(numbers)
         if not abs(number) <= LARGEST:
             raise RunFailure(f"{self.id} returned a reward of {number}{_too_large(number)}")
         return number

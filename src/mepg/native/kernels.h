@@ -10,6 +10,7 @@
 #if THREADS > 1
 #include <atomic>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #endif
 #if defined(__x86_64__)
@@ -418,6 +419,30 @@ struct Team {
   }
 };
 
+// A core for each thread but the caller's, where there are enough: left to itself, a system may keep a thread that lives
+// for a millisecond on the core where it began, which is the caller's.
+struct Cores {
+#if defined(__GLIBC__)
+  cpu_set_t one[THREADS];
+  int found = 0;
+  Cores() {
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed)) return;
+    const int here = sched_getcpu();
+    for (int core = 0; core < CPU_SETSIZE && found < THREADS - 1; core++)
+      if (core != here && CPU_ISSET(core, &allowed)) {
+        CPU_ZERO(&one[found]);
+        CPU_SET(core, &one[found++]);
+      }
+  }
+  void place(pthread_attr_t* thread, int i) const {
+    if (found == THREADS - 1) pthread_attr_setaffinity_np(thread, sizeof one[i], &one[i]);
+  }
+#else
+  void place(pthread_attr_t*, int) const {}
+#endif
+};
+
 // work(t, team) in THREADS threads; false if they cannot be had. They begin with the call and end with it: no pool is
 // left behind for a fork, a signal or the interpreter's end to find.
 template <class Work> bool together(Work work) {
@@ -441,10 +466,16 @@ template <class Work> bool together(Work work) {
   sigset_t every, before;
   sigfillset(&every);
   pthread_sigmask(SIG_SETMASK, &every, &before);  // signals are for the thread that calls
+  const Cores cores;
   int started = 0;
   while (started < THREADS - 1) {
     members[started] = {&work, &team, &go, started + 1, {}};
-    if (pthread_create(&members[started].thread, nullptr, Member::begin, &members[started])) break;
+    pthread_attr_t its;
+    pthread_attr_init(&its);
+    cores.place(&its, started);
+    const int failed = pthread_create(&members[started].thread, &its, Member::begin, &members[started]);
+    pthread_attr_destroy(&its);
+    if (failed) break;
     started++;
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
