@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <vector>
 
-extern "C" int run(float* S, float* T, const float* const* in, float* const* out);
+extern "C" int run(float* S, float* T, const float* const* in, const int64_t* const* which, float* const* out);
 
 static FILE* file;
 
@@ -37,8 +37,9 @@ int main(int, char** arguments) {
   std::vector<float*> in, out;
   for (const int size : sizes[0]) in.push_back(filled(size));
   for (const int size : sizes[1]) out.push_back(memory(size));
+  const std::vector<int64_t*> which(in.size());  // none: each as it lies
   for (int i = 0; i < calls; i++)
-    if (run(S, T, in.data(), out.data())) return 3;
+    if (run(S, T, in.data(), which.data(), out.data())) return 3;
   uint32_t sum = 0;
   for (int i = 0; i < state; i++) sum += ((uint32_t*)S)[i];
   for (size_t i = 0; i < out.size(); i++)

@@ -16,7 +16,7 @@ from mepg.native.library import Compiled, Rows, State
 
 Arguments = tuple[Any, ...]
 _MOST = 100  # calls
-_NUDGE, _MARGIN = 1e-7, 10
+_NUDGE, _MARGIN, _NUDGES = 1e-7, 10, 8
 
 
 class Disagrees(Exception):
@@ -50,19 +50,24 @@ def compare(
         given = arguments(number)
         state.put(expected)
         found = compiled(state, *jax.tree.leaves(given))
-        nudged, wanted = (
-            [np.asarray(leaf) for leaf in jax.tree.leaves(jitted(before, *given))]
-            for before in ([_nudge(leaf, rng) for leaf in expected], expected)
-        )
         new = state.get() if compiled.writes_state else []
-        for place, (want, got, other) in enumerate(zip(wanted, [*new, *found], nudged, strict=True)):
-            least = 0.0 if place < len(new) else 1.0
-            off, allowed = difference(want, got, least), max(tolerance, _MARGIN * difference(want, other, least))
-            if not off <= allowed:
-                raise Disagrees(
-                    f"call {number}, array {place} of {len(wanted)}: {off:.1e} of its size away from XLA's, "
-                    f"where rounding explains {allowed:.0e}"
-                )
+
+        def run(before: Sequence[Rows], given: Arguments = given) -> list[Rows]:
+            return [np.asarray(leaf) for leaf in jax.tree.leaves(jitted(before, *given))]
+
+        wanted = run(expected)
+        leasts = [0.0] * len(new) + [1.0] * len(found)
+        offs = np.array([*map(difference, wanted, [*new, *found], leasts)])
+        allowed, nudges = np.full(len(offs), tolerance), 0
+        # How far a nudge carries differs from nudge to nudge: often it is one gradient among hundreds that is nearly 0.
+        while not (offs <= allowed).all() and nudges < _NUDGES:
+            nudges, nudged = nudges + 1, run([_nudge(leaf, rng) for leaf in expected])
+            allowed = np.maximum(allowed, [_MARGIN * each for each in map(difference, wanted, nudged, leasts)])
+        for place in np.flatnonzero(~(offs <= allowed)):
+            raise Disagrees(
+                f"call {number}, array {place} of {len(wanted)}: {offs[place]:.1e} of its size away from XLA's, "
+                f"where rounding explains {allowed[place]:.0e}"
+            )
         expected = wanted[: len(new)] or expected
 
 

@@ -56,7 +56,7 @@ class _Emitter:
         if self._threads > 1:
             work = ["const bool done = together([&](const int t, Team& team) {", *work, "});", "if (!done) return 1;"]
         steps = "\n".join(f"  {line}" for line in (*self._inputs(), *work, *self._outputs(), "return 0;"))
-        head = "int run(float* S, float* T, const float* const* in, float* const* out)"
+        head = "int run(float* S, float* T, const float* const* in, const int64_t* const* which, float* const* out)"
         return "\n\n".join(
             [
                 f'#define THREADS {self._threads}\n#include "kernels.h"',
@@ -128,11 +128,13 @@ class _Emitter:
         self._steps.append("}")
 
     def _inputs(self) -> list[str]:
-        return [
-            f"memcpy({self._addresses.start(self._placement.buffers[node])}, in[{k}], {4 * math.prod(node.shape)});"
-            for k, node in enumerate(self._placement.external)
-            if self._placement.buffers[node].offset >= 0
-        ]
+        lines = []
+        for k, node in enumerate(self._placement.external):
+            if (b := self._placement.buffers[node]).offset >= 0:
+                rows = node.shape[0] if node.shape else 1
+                width = math.prod(node.shape[1:])
+                lines.append(f"bring(in[{k}], which[{k}], {rows}, {width}, {self._addresses.start(b)});")
+        return lines
 
     def _outputs(self) -> list[str]:
         top = self._placement.fusion.graph.top

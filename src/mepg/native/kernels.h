@@ -376,6 +376,11 @@ template <int W> INLINE void from_rows(const float* from, int matrices, int R, i
     for (int r = 0; r < R; r++)
       for (int c = 0; c < C; c++) to[(size_t)m * R * across + (c / W) * R * W + r * W + c % W] = from[((size_t)m * R + r) * C + c];
 }
+// What is given: as it lies, or those of its rows that `which` names.
+INLINE void bring(const float* from, const int64_t* which, int rows, int width, float* to) {
+  if (!which) memcpy(to, from, (size_t)rows * width * 4);
+  else for (int r = 0; r < rows; r++) memcpy(to + (size_t)r * width, from + (size_t)which[r] * width, (size_t)width * 4);
+}
 template <int W> INLINE void to_rows(const float* from, int matrices, int R, int C, float* to) {
   const int across = (C + W - 1) / W * W;
   for (int m = 0; m < matrices; m++)

@@ -37,6 +37,13 @@ class Form(NamedTuple):
     type: str
 
 
+class Picked(NamedTuple):
+    """Some rows of a longer array, by their numbers. Only the compiled function copies them, where it needs them."""
+
+    rows: npt.NDArray[np.float32]  # [m, width]
+    numbers: npt.NDArray[np.int64]  # [n], each from 0 to m - 1
+
+
 class Generated(NamedTuple):
     """A function's text, and how it is called."""
 
@@ -107,7 +114,7 @@ class Compiled:
         except (ValueError, AttributeError) as error:
             raise CannotBuild("the compiler's library lacks what the program has") from error
         self._run.restype = ctypes.c_int
-        self._run.argtypes = [ctypes.c_void_p] * 4
+        self._run.argtypes = [ctypes.c_void_p] * 5
 
     @property
     def checked(self) -> bool:
@@ -127,14 +134,19 @@ class Compiled:
         if self._state:
             first, *rest = arguments
             state, arguments = self._accept(first), tuple(rest)
-        given = [leaf if _lies_as_words(leaf) else _as_words(leaf) for leaf in arguments]
-        if self._sizes != [each.size for each in given]:
+        given, which, sizes = [], [], []
+        for leaf in arguments:
+            rows, numbers = leaf if type(leaf) is Picked else (leaf, None)
+            rows = rows if _lies_as_words(rows) else _as_words(rows)
+            given.append(rows)
+            which.append(None if numbers is None else _address(numbers))
+            sizes.append(rows.size if numbers is None else len(numbers) * rows.shape[1])
+        if self._sizes != sizes:
             raise TypeError("the arrays do not have the shapes that this was compiled for")
         found = [np.empty(shape, type_of) for shape, type_of in self._made]
+        addresses = self._given(*map(_address, given)), self._given(*which), self._found(*map(_address, found))
         with self._one_at_a_time:
-            failed = self._run(
-                state, self._address, self._given(*map(_address, given)), self._found(*map(_address, found))
-            )
+            failed = self._run(state, self._address, *addresses)
         if failed:
             raise RunFailure("the system gives this process no more threads: use --threads 1")
         return [

@@ -180,7 +180,7 @@ class Loop:
 
     def _learn(self) -> None:
         """Algorithm 1's updates, and with them the next actions: one call instead of two."""
-        batch = self.replay.sample(self._fractions(self.step // self.envs.count))
+        batch = self.program.sample(self.replay, self._fractions(self.step // self.envs.count))
         self.held, metrics, (self.actions, self.memory) = self.program.learn(
             self.held, *batch, self.memory, self.obs, self.step
         )

@@ -7,15 +7,16 @@ from typing import Any
 
 import jax
 import numpy as np
+import numpy.typing as npt
 
 from mepg.core.arithmetic import ours
 from mepg.core.types import Agent, Sizes
 from mepg.native.build import keep_source
 from mepg.native.check import Disagrees, compare
-from mepg.native.library import Compiled, State, StateUse, compile_function
+from mepg.native.library import Compiled, Picked, State, StateUse, compile_function
 from mepg.run.config import Config
 from mepg.run.program import NextActions, Program
-from mepg.run.replay import Numbers, Rows, layout, row_width
+from mepg.run.replay import Numbers, Replay, Rows, layout, row_width
 
 
 class NativeProgram(Program):
@@ -53,8 +54,12 @@ class NativeProgram(Program):
     def exploit(self, held: State, obs: Rows) -> Rows:
         return self._fast_exploit(held, obs)[0] if len(obs) == 1 else super().exploit(held.get(), obs)
 
+    def sample(self, replay: Replay, fractions: npt.NDArray[np.float64]) -> tuple[Picked, Numbers]:
+        rows, slots, numbers = replay.pick(fractions)
+        return Picked(rows, slots), numbers
+
     def learn(
-        self, held: State, rows: Rows, numbers: Numbers, memory: Any, obs: Rows, step: int
+        self, held: State, rows: Any, numbers: Numbers, memory: Any, obs: Rows, step: int
     ) -> tuple[State, Any, NextActions]:
         keys = self._words["update"], self._words["act"]
         remembered = jax.tree.leaves(memory)

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
 from mepg.core.arithmetic import ours
 from mepg.core.types import Agent, Array, Key, Sizes
 from mepg.run.config import Config
 from mepg.run.keys import jax_key
-from mepg.run.replay import Numbers, Rows, row_width, unpack
+from mepg.run.replay import Numbers, Replay, Rows, row_width, unpack
 
 Leaves = list[Array]  # a state's arrays
 Held = Any  # a state as a program holds it: here Leaves. `arrays`, `unflatten` and `flatten` lead out and in.
@@ -110,11 +111,15 @@ class Program:
         """The actions without exploration, [B, A]."""
         return np.asarray(self._exploit(held, obs))
 
+    def sample(self, replay: Replay, fractions: npt.NDArray[np.float64]) -> tuple[Any, Numbers]:
+        """Transitions at these fractions of the replay memory, as `learn` takes them."""
+        return replay.sample(fractions)
+
     @ours
     def learn(
-        self, held: Held, rows: Rows, numbers: Numbers, memory: Any, obs: Rows, step: int
+        self, held: Held, rows: Any, numbers: Numbers, memory: Any, obs: Rows, step: int
     ) -> tuple[Held, Array, NextActions]:
-        """All updates of this step, and the actions to take in the next.
+        """All updates of this step, from rows that were sampled, and the actions to take in the next.
 
         Also gives the updates' metrics: [updates, 2, metrics], values and weights. The state is given
         away: its memory is written over.

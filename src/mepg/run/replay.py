@@ -74,10 +74,15 @@ class Replay:
 
     def sample(self, fractions: npt.NDArray[np.float64]) -> tuple[Rows, Numbers]:
         """The rows at these fractions of the memory, which lie in [0, 1), and their numbers."""
+        rows, slots, numbers = self.pick(fractions)
+        return rows.take(slots, axis=0), numbers
+
+    def pick(self, fractions: npt.NDArray[np.float64]) -> tuple[Rows, npt.NDArray[np.int64], Numbers]:
+        """The same without a copy: all rows, and which of them."""
         slots = (fractions * len(self)).astype(np.int64)
         newest = self.count - 1
         numbers = newest - (newest - slots) % self.capacity
-        return self._rows.take(slots, axis=0), numbers.astype(np.uint32)
+        return self._rows, slots, numbers.astype(np.uint32)
 
     def read(self, start: int, stop: int) -> Rows:
         """A copy of rows number `start` to `stop`, which must still be there."""
