@@ -7,17 +7,21 @@ python docs/results.py --films   also the films, which are rendered anew: minute
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from mepg.envs.env import Env
+from mepg.paper.experiments import FOUR_TASKS, select
+from mepg.paper.tables import improvements, paper_table, runs_of
 from mepg.report.cost import read_benchmark, with_hours
-from mepg.report.figures import draw_curves, own_curves
+from mepg.report.figures import draw_curves, make_curves
 from mepg.report.runs import Run, collect
 from mepg.report.statistics import Estimate, bootstrap, interquartile_mean, normalise, probability_of_improvement
+from mepg.report.tables import to_markdown
 from mepg.run.evaluate import play
 from mepg.run.files import write_whole
 from mepg.run.folder import Folder
@@ -42,29 +46,61 @@ STUDY = {
     "me-sac-do": "no mask",
     "me-sac-p0.3": "p = 0.3",
 }
+# ME-SAC as it is listed, by what computed it.
+BACKENDS = {"me-sac": "XLA", "me-sac-native": "native code", "me-sac-mixed": "native code, mixed precision"}
+# The paper's tables at the scale of results/PLAN: which rows are planned.
+TABLES = {"table1": "me-sac,me-ddpg,sac,td3,ddpg", "table2": "me-sac,me-sac-r,sac,me-ddpg,me-ddpg-do,me-ddpg-r,ddpg"}
 FILMED = ("me-sac-seed0", "sac-seed0")
 FRAMES, EVERY, WIDTH, COLOURS = 75, 5, 240, 24  # of a film: 75 pictures, one for every five steps
 
 
-def study() -> dict[str, list[Run]]:
-    """The runs of each variant, by seed."""
-    runs, problems = collect([ROOT / "results" / "study"])
+def published() -> list[Run]:
+    """All finished runs."""
+    runs, problems = collect([ROOT / "results"])
     if problems:
         raise SystemExit("\n".join(f"{problem.path} {problem.reason}" for problem in problems))
-    runs = with_hours(runs, read_benchmark(ROOT / "results" / "bench.json"))
-    by_name = {run.path.name: run for run in runs if run.finished}
-    names = {variant: [f"{variant}-seed{seed}" for seed in range(SEEDS)] for variant in STUDY}
+    return [run for run in with_hours(runs, read_benchmark(ROOT / "results" / "bench.json")) if run.finished]
+
+
+def study(runs: Iterable[Run], variants: Iterable[str] = STUDY) -> dict[str, list[Run]]:
+    """The runs of each variant, by seed."""
+    by_name = {run.path.name: run for run in runs if run.path.parent.name == "study"}
+    names = {variant: [f"{variant}-seed{seed}" for seed in range(SEEDS)] for variant in variants}
     return {variant: [by_name[name] for name in there if name in by_name] for variant, there in names.items()}
 
 
-def tables(variants: dict[str, list[Run]]) -> dict[str, str]:
+def tables(runs: list[Run]) -> dict[str, str]:
     """The text between each pair of markers."""
+    variants = study(runs)
     return {
         "returns": returns(variants),
         "bias": bias(variants),
         "compared": compared(variants),
         "count": count(variants),
+        "backends": by_backend(study(runs, BACKENDS)),
+        **{name: papers(name, only.split(","), runs) for name, only in TABLES.items()},
     }
+
+
+def papers(name: str, rows: Sequence[str], runs: list[Run]) -> str:
+    """One of the paper's tables, as far as there are runs."""
+    selection = select(name, "desk", only=rows, steps=200_000)
+    there = [run for group in runs_of(selection, runs).values() for some in group.values() for run in some]
+    planned = len(selection.all_configs())
+    head = f"{len(there)} of {planned} planned runs are finished."
+    return f"{head}\n\n{to_markdown(paper_table(selection, runs), improvements(selection, runs))}" if there else head
+
+
+def by_backend(variants: dict[str, list[Run]]) -> str:
+    """Last evaluations, and the mean of the five best, of each seed."""
+    lines = ["| | last evaluation, seeds 0, 1, 2 | mean | mean of the five best | mean |"]
+    lines.append("| --- |" + " ---: |" * 4)
+    for name, runs in variants.items():
+        cells = []
+        for numbers in ([run.means[-1] for run in runs], [run.mean_of_five_best for run in runs]):
+            cells += ["; ".join(f"{number:,.0f}" for number in numbers), f"{np.mean(numbers):,.0f}" if runs else ""]
+        lines.append(f"| {BACKENDS[name]} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def count(variants: dict[str, list[Run]]) -> str:
@@ -140,12 +176,23 @@ def filled(page: str, texts: dict[str, str]) -> str:
     return page
 
 
-def draw(variants: dict[str, list[Run]]) -> None:
-    """Every variant's curve, over steps and over core-hours."""
-    curves = own_curves([run for runs in variants.values() for run in runs])
+def draw(runs: list[Run]) -> None:
+    """Curves of the study, over steps and over core-hours, of each backend, and of the paper's tasks."""
+    by_label = {STUDY[name]: some for name, some in study(runs).items()}
+    curves = make_curves("study", "ME-SAC's readings", by_label, envs=[HOPPER])
     write_whole(IMAGES / "study.png", draw_curves(curves)["png"])
     if (timed := curves.over_hours) is not None:
         write_whole(IMAGES / "study-hours.png", draw_curves(timed, over_hours=True)["png"])
+    by_label = {BACKENDS[name]: some for name, some in study(runs, BACKENDS).items()}
+    curves = make_curves("backends", "ME-SAC", by_label, envs=[HOPPER])
+    write_whole(IMAGES / "backends.png", draw_curves(curves)["png"])
+    selection = select("table1", "desk", only=TABLES["table1"].split(","), steps=200_000)
+    by_label = {label: list(chain(*some.values())) for label, some in runs_of(selection, runs).items()}
+    curves = make_curves("table1", "Table 1's tasks", by_label, envs=FOUR_TASKS)
+    if curves.panels:
+        write_whole(IMAGES / "tasks.png", draw_curves(curves)["png"])
+        if (timed := curves.over_hours) is not None:
+            write_whole(IMAGES / "tasks-hours.png", draw_curves(timed, over_hours=True)["png"])
 
 
 def film(folder: Folder, path: Path) -> None:
@@ -181,7 +228,7 @@ def films() -> Iterator[tuple[Folder, Path]]:
 
 
 if __name__ == "__main__":
-    found = study()
+    found = published()
     draw(found)
     write_whole(PAGE, filled(PAGE.read_text(), tables(found)).encode())
     for folder, path in films() if "--films" in sys.argv else ():

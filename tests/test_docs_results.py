@@ -19,7 +19,7 @@ def page():
 
 def test_the_tables_are_those_of_the_runs(page):
     text = page.PAGE.read_text()
-    assert page.filled(text, page.tables(page.study())) == text, "results/ has changed: python docs/results.py"
+    assert page.filled(text, page.tables(page.published())) == text, "results/ has changed: python docs/results.py"
 
 
 def test_what_is_published_is_small_enough_to_clone():
