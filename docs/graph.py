@@ -59,6 +59,7 @@ def kind_of_node(node: Node) -> str | None:
 
 
 def kind_of_item(item: Item) -> str:
+    """The same for what became one function."""
     if isinstance(item, Single):
         return _kind(item.node.op) or "an operation on each element"
     if isinstance(item, Loops) and item.product is None:
