@@ -177,7 +177,7 @@ def test_a_signal(moment, number, undisturbed, tmp_path, count):
         assert err == "mepg: interrupted; what the last checkpoint holds is safe\n"
     else:
         assert err == ""
-        assert f"{number.name}: saved at step {newest(folder)} of 1,000; the same command goes on from there" in out
+        assert f"{number.name}: saved at step {newest(folder)} of 1,000; the same command continues from there" in out
         assert moment != "evaluating" or newest(folder) == 450
     finish(argv)
     assert_same_run(undisturbed, folder)

@@ -194,7 +194,10 @@ def interrupt(argv, folder, notes, rng, cold):
     else:
         ended = "saved"
         name = signal.Signals(code - 128).name
-        assert f"{name}: saved at step {newest(folder):,} of {STEPS:,}; the same command goes on" in out, (moment, out)
+        assert f"{name}: saved at step {newest(folder):,} of {STEPS:,}; the same command continues" in out, (
+            moment,
+            out,
+        )
     if before and ended != "one line" and "Already finished" not in out:
         assert f"resumed at step {before:,}" in out
     assert newest(folder) >= before

@@ -73,7 +73,7 @@ def test_signals_save_and_leave_with_a_word(number, tmp_path):
     status, out, err = kill_after_progress(argv, tmp_path / "stopped", delay=0.1, number=number)
     assert status == 128 + number, err
     assert f"{number.name}: saved at step" in out
-    assert "the same command goes on from there" in out
+    assert "the same command continues from there" in out
     assert "Traceback" not in err
     saved = max(int(name.removesuffix(".json")) for name in checkpoints(tmp_path / "stopped"))
     again = run(argv)

@@ -62,13 +62,13 @@ class Model(Storage):
     :param ent_coef: the entropy coefficient: a number, "auto", or "auto_0.1" to begin with 0.1
     :param target_entropy: a number, or "auto" for minus the number of actions
     :param dropout_p: the probability that the masks drop a unit; 0: no masks
-    :param normalize_obs: observations with running mean 0 and variance 1, saved with the model
+    :param normalize_obs: scale observations to mean 0 and variance 1, by running statistics saved with the model
     :param n_envs: copies of `env`, which is then an id, stepped together
     :param spec: a whole spec, such as ``dataclasses.replace(mepg.ME_SAC.default_spec, critics=2)``
     :param tensorboard_log: folder for TensorBoard
     :param policy_kwargs: ``net_arch``, ``n_critics``, ``layer_norm``, ``dropout_rate``
     :param verbose: 1: a table of metrics now and then
-    :param seed: everything random follows from it; none given: another one each time
+    :param seed: the seed of everything random; if none is given, a new one each time
     :param threads: cores to compute on; can only be said before the first model of a process
     :param backend: "native", C++ that is made for this agent, "xla", or "auto": native where it works
     """

@@ -60,7 +60,7 @@ def answer(arguments: Arguments) -> Answer:
 def _stopped(session: "Session") -> Answer:
     step, by = session.loop.step, session.stopped_by or "SIGTERM"
     data = {"run": str(session.folder.path), "finished": False, "step": step, "stopped_by": by}
-    text = f"{by}: saved at step {step:,} of {session.config.steps:,}; the same command goes on from there"
+    text = f"{by}: saved at step {step:,} of {session.config.steps:,}; the same command continues from there"
     return Answer(data, text, status_of(by))
 
 
