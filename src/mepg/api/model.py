@@ -68,9 +68,10 @@ class Model(Storage):
     :param policy_kwargs: ``net_arch``, ``n_critics``, ``layer_norm``, ``dropout_rate``
     :param verbose: 1: a table of metrics now and then
     :param seed: the seed of everything random; if none is given, a new one each time
-    :param others: three more. ``normalize_obs=True`` scales observations to mean 0 and variance 1, by running statistics
-        that are saved with the model. ``threads`` is the number of cores to compute on; only the first model of a
-        process can choose it. ``backend`` is "native" (C++ compiled for this agent), "xla", or "auto": native if it works
+    :param others: three more. ``normalize_obs=True`` scales observations to mean 0 and variance 1, by running
+        statistics that are saved with the model. ``threads`` is the number of cores to compute on; only the first model
+        of a process can choose it. ``backend`` is "native" (C++ compiled for this agent), "xla", or "auto": native if
+        it works
     """
 
     algorithm: ClassVar[str] = ""  # as `mepg list` names it
