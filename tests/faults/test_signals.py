@@ -33,7 +33,7 @@ pytestmark = pytest.mark.signals
 
 SIGNALS, EACH = int(os.environ.get("SIGNALS", "100")), 20
 STEPS, EVAL_EVERY, CHECKPOINT_EVERY = 2000, 300, 150
-INTERRUPTED = "mepg: interrupted; what the last checkpoint holds is safe\n"
+INTERRUPTED = "mepg: interrupted; what was saved is safe\n"
 
 # A hopper soon falls, and a cheetah runs for a thousand steps. With large matrices a signal may find the stack pointer
 # where it should not be: `signals_off_the_heap`.

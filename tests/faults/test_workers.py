@@ -153,7 +153,7 @@ def test_reproduce_is_told_to_stop(number, how, reproduced, tmp_path):
     out, err = process.communicate(timeout=120)
     assert process.returncode == 128 + number, err
     if how == "twice":
-        assert err == "mepg: interrupted; what the last checkpoint holds is safe\n"
+        assert err == "mepg: interrupted; what was saved is safe\n"
     else:
         assert f"{number.name}: saved; the same command continues from there" in out
         assert err == ""
