@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from rich.console import Console
 
-from mepg.display import Board, Display, table
+from mepg.display import Board, Display, preparing, table
 from mepg.engine.jobs import Job, Progress
 from mepg.engine.schedule import Failure
 from mepg.run.config import Config
@@ -38,6 +38,18 @@ def session(tmp_path, *notes):
 def record(step, *totals):
     evaluation = [Episode(total, 10) for total in totals] or None
     return Record(step, [], [], evaluation=evaluation)
+
+
+def test_something_to_look_at_while_a_run_is_prepared_on_a_terminal_only(monkeypatch, capsys):
+    def said(*, quiet):
+        with preparing(quiet=quiet):
+            pass
+        return capsys.readouterr().out
+
+    assert said(quiet=False) == ""
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes any stream for a terminal
+    assert "preparing (compiling takes longer the first time)" in said(quiet=False)
+    assert said(quiet=True) == ""
 
 
 def test_a_line_for_each_evaluation(tmp_path, capsys):

@@ -40,7 +40,7 @@ def test_the_second_ends_at_once_with_a_word():
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (128 + signal.SIGTERM, "saving\n")
-    assert ended.stderr == "mepg: interrupted; what the last checkpoint holds is safe\n"
+    assert ended.stderr == "mepg: interrupted; what was saved is safe\n"
 
 
 def test_whether_it_would_end_at_once_is_known():

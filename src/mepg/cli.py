@@ -88,7 +88,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"mepg {__version__}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, command in commands().items():
-        sub = subparsers.add_parser(name, help=command.__doc__, description=command.__doc__)
+        sub = subparsers.add_parser(
+            name, help=command.__doc__, description=command.__doc__, epilog="Defaults are in brackets."
+        )
         sub.set_defaults(command=command, parser=sub)
         sub.add_argument("--json", action="store_true", help="print JSON, for programs")
         command.add_arguments(sub)

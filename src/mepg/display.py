@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 
 import numpy as np
@@ -67,6 +68,18 @@ class _Watching:
     def __exit__(self, *_: object) -> None:
         if self._live:
             self._screen.stop()
+
+
+@contextlib.contextmanager
+def preparing(*, quiet: bool) -> Iterator[None]:
+    """On a terminal, a line while a run is put together: nobody should look at nothing while it is compiled."""
+    console = Console(highlight=False)
+    if quiet or not console.is_terminal:
+        yield
+        return
+    words = "preparing (compiling takes longer the first time)"
+    with Live(words, console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False):
+        yield
 
 
 class Display(_Watching):

@@ -112,7 +112,7 @@ def add_path(
 
 
 def add_set(parser: ArgumentParser) -> None:
-    words = "change a field of the spec, as in dropout.p=0.3, hidden=400,300 or smoothing=none; can be repeated"
+    words = "change what `mepg show` prints: dropout.p=0.3, hidden=400,300, smoothing=none; can be repeated"
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help=words)
 
 
@@ -122,30 +122,34 @@ def add_runs(parser: ArgumentParser, nargs: str, words: str = "folders of runs, 
 
 
 def add_algorithm(parser: ArgumentParser) -> None:
-    words = "the runs' algorithm, if it is module:name and you trust it"
+    words = "needed if the algorithm is module:name: its module is imported only if you name it"
     parser.add_argument("--algorithm", metavar="ALGO", help=words)
 
 
 def add_env(parser: ArgumentParser) -> None:
-    parser.add_argument("--env", metavar="ID", help="the run's environment, if its id is module:id and you trust it")
+    parser.add_argument(
+        "--env", metavar="ID", help="needed if the environment is module:id: its module is imported only if you name it"
+    )
     add_algorithm(parser)
 
 
 def add_best(parser: ArgumentParser) -> None:
-    words = "the policy of the best evaluation; choosing it afterwards flatters (the last one)"
+    words = "use the policy of the best evaluation, not the last one; its return flatters"
     parser.add_argument("--best", action="store_true", help=words)
 
 
 def add_episodes(parser: ArgumentParser) -> None:
-    add_count(parser, "--episodes", 10, "how many to play")
+    add_count(parser, "--episodes", 10, "episodes to play")
     add_count(parser, "--seed", 0, "decides which episodes are played", "S")
     add_env(parser)
 
 
 def add_engine(parser: ArgumentParser) -> None:
-    parser.add_argument("--engine", choices=("local", "ray"), default="local", help="these cores, or a Ray cluster")
-    parser.add_argument("--address", metavar="ADDRESS", help="of the Ray cluster (one is started if none is given)")
-    add_count(parser, "--workers", None, "runs at once on these cores (one for each)")
+    parser.add_argument(
+        "--engine", choices=("local", "ray"), default="local", help="this machine's cores, or a Ray cluster (local)"
+    )
+    parser.add_argument("--address", metavar="ADDRESS", help="of the Ray cluster (a new one on this machine)")
+    add_count(parser, "--workers", None, "runs at once on this machine (one for each core)")
 
 
 def engine_of(arguments: Namespace) -> Engine:

@@ -24,7 +24,7 @@ def end_at_once(number: int, _: types.FrameType | None = None) -> None:
     """Exit without any clean-up: files are whole or absent, and an orderly exit may crash in JAX."""
     show_cursor = b"\x1b[?25h\n" if os.isatty(_stderr()) else b""
     with contextlib.suppress(OSError):  # nobody may be there to read it
-        os.write(_stderr(), show_cursor + b"mepg: interrupted; what the last checkpoint holds is safe\n")
+        os.write(_stderr(), show_cursor + b"mepg: interrupted; what was saved is safe\n")
     os._exit(128 + number)
 
 

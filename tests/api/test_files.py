@@ -32,7 +32,7 @@ def test_damaged_files_are_refused(trained, tmp_path):
     with zipfile.ZipFile(tmp_path / "z.zip", "w", zipfile.ZIP_DEFLATED) as bomb:
         bomb.writestr("model.json", "{}")
         bomb.writestr("arrays.safetensors", bytes(10_000_000))
-    with pytest.raises(mepg.UsageError, match="is compressed, which nothing of ours is"):
+    with pytest.raises(mepg.UsageError, match="is compressed, which mepg never does"):
         mepg.ME_SAC.load(tmp_path / "z")
     with pytest.raises(mepg.UsageError, match="there is neither a model"):
         mepg.ME_SAC.load(tmp_path / "nothing")

@@ -73,7 +73,7 @@ def test_interrupted_it_saves_and_says_how_to_go_on(tmp_path):
     os.kill(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert "the same command goes on" in out
+    assert "the same command continues" in out
     assert "Traceback" not in err
 
 

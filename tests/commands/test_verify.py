@@ -77,7 +77,7 @@ def test_what_is_true_is_true_bit_for_bit(published, capsys):
     assert contents(published) == before  # nothing is written
     assert main(["verify", str(published / "0"), "--steps", "1000"]) == 0
     out = capsys.readouterr().out
-    assert "true, bit for bit" in out
+    assert "agrees bit for bit" in out
     assert "nothing is learned" not in out
 
 
@@ -85,7 +85,7 @@ def test_a_digit_that_was_altered(run, capsys):
     multiply(run, 2000, 1 + 1e-9)
     status, err = verify(capsys, run)  # not even sealed
     assert status == 2
-    assert "metrics.csv is not what was written" in err
+    assert "metrics.csv does not match its checksum" in err
     reseal(run)
     status, (found,) = verify(capsys, run)
     assert status == 1
@@ -94,7 +94,7 @@ def test_a_digit_that_was_altered(run, capsys):
     assert (difference["step"], difference["name"]) == (2000, "train/critic_loss")
     assert main(["verify", str(run)]) == 1
     out = capsys.readouterr().out
-    assert "NOT what is published" in out
+    assert "does NOT agree" in out
     assert "step 2,000, train/critic_loss: " in out
 
 
@@ -138,7 +138,7 @@ def test_computed_elsewhere(run, capsys):
 
 def test_what_cannot_be_verified(run, tmp_path, capsys):
     for argv, says in (
-        ([run, "--steps", "999"], "publishes nothing before step 1,000"),
+        ([run, "--steps", "999"], "has no published numbers before step 1,000"),
         ([run, "--steps", "0"], "steps must be at least 1"),
         ([tmp_path], "holds no run"),
     ):

@@ -148,7 +148,7 @@ def test_the_noise_in_metrics_is_not_believed_when_it_is_altered(runs, tmp_path)
         assert inspect_run(Folder(path), 1, 0).noise.steps
         metrics = path / "metrics.csv"
         metrics.write_text(metrics.read_text().replace("\n1000,", "\n1001,"))
-        with pytest.raises(UsageError, match=r"metrics\.csv is not what was written"):
+        with pytest.raises(UsageError, match=r"metrics\.csv does not match its checksum"):
             inspect_run(Folder(path), 1, 0)
 
 
@@ -180,7 +180,7 @@ def resume_damaged(runs, tmp_path, chosen):
             assert "the checkpoint of step 1,100 is damaged" in said or damage == "missing", f"{name}, {damage}: {said}"
             assert "resumed at step 1,000" in said
         if name == "metrics.csv" and damage != "longer":
-            assert "a new one was begun" in said, f"{name}, {damage}: {said}"
+            assert "a new one was started" in said, f"{name}, {damage}: {said}"
 
 
 SAMPLE = [("checkpoints/000001100.json", "emptied"), ("checkpoints/000001100.safetensors", "cut to 9")]

@@ -61,7 +61,7 @@ def test_disk_full(leave, disk, whole):
     fill(disk, leave)
     _, err = process.communicate(timeout=120)
     assert_one_line(process.returncode, err, "cannot be written: No space left on device")
-    assert "the same command goes on from there" in err
+    assert "the same command continues from there" in err
     saved = newest(folder)
     again = run(argv)
     assert_one_line(again.returncode, again.stderr, "No space left on device")

@@ -295,7 +295,7 @@ def test_an_environment_without_spaces(what):
     inner = Odd()
     setattr(type(inner), what, property(lambda self: hostile._raise(RuntimeError("later"))))
     try:
-        with pytest.raises(UsageError, match="Odd does not say what its observations and actions are: RuntimeError"):
+        with pytest.raises(UsageError, match="Odd has no usable observation_space and action_space: RuntimeError"):
             Env(inner)
     finally:
         delattr(Odd, what)
@@ -428,7 +428,7 @@ def test_a_step_that_hangs_is_given_up(how, tmp_path, monkeypatch):
     argv += ["--steps", "120", *RANDOM, "--step-timeout", "2.5"]
     monkeypatch.setenv("HOSTILE", f"{how}@train 70")
     failed = run(argv)
-    late = "did not come back within 2.5 s"
+    late = "did not return within 2.5 s"
     if how == "sleeps":
         assert failed.returncode == 1
         assert_one_line(failed.stderr, f"step 70: {hostile.ID}'s step {late}, which is its --step-timeout")
@@ -450,7 +450,7 @@ def test_hanging_elsewhere(how, when, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Watchdog, "__init__", lambda self, *args: (watchdogs.append(self), start(self, *args))[1])
     assert train(tmp_path / "a", "--steps", "120", "--eval-every", "40", "--step-timeout", "2") == 1
     where = {"first reset": "first reset", "later reset": "step 0", "evaluation": "step 40"}[when]
-    assert_one_line(capsys.readouterr().err, f"mepg: {where}: ", "did not come back within 2 s")
+    assert_one_line(capsys.readouterr().err, f"mepg: {where}: ", "did not return within 2 s")
     assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
     assert watchdogs
     for watchdog in watchdogs:

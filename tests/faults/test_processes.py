@@ -174,10 +174,10 @@ def test_a_signal(moment, number, undisturbed, tmp_path, count):
     out, err = process.communicate(timeout=120)
     assert process.returncode == 128 + number, err
     if moment == "starting":
-        assert err == "mepg: interrupted; what the last checkpoint holds is safe\n"
+        assert err == "mepg: interrupted; what was saved is safe\n"
     else:
         assert err == ""
-        assert f"{number.name}: saved at step {newest(folder)} of 1,000; the same command goes on from there" in out
+        assert f"{number.name}: saved at step {newest(folder)} of 1,000; the same command continues from there" in out
         assert moment != "evaluating" or newest(folder) == 450
     finish(argv)
     assert_same_run(undisturbed, folder)
@@ -206,7 +206,7 @@ def test_two_signals(moment, number, undisturbed, tmp_path, count):
     process.send_signal(signal.SIGCONT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number, (out, err)
-    assert err == "mepg: interrupted; what the last checkpoint holds is safe\n"
+    assert err == "mepg: interrupted; what was saved is safe\n"
     assert "saved at" not in out
     assert f"resumed at step {saved}" in finish(argv)
     assert_same_run(undisturbed, folder)

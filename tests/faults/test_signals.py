@@ -33,7 +33,7 @@ pytestmark = pytest.mark.signals
 
 SIGNALS, EACH = int(os.environ.get("SIGNALS", "100")), 20
 STEPS, EVAL_EVERY, CHECKPOINT_EVERY = 2000, 300, 150
-INTERRUPTED = "mepg: interrupted; what the last checkpoint holds is safe\n"
+INTERRUPTED = "mepg: interrupted; what was saved is safe\n"
 
 # A hopper soon falls, and a cheetah runs for a thousand steps. With large matrices a signal may find the stack pointer
 # where it should not be: `signals_off_the_heap`.
@@ -194,7 +194,10 @@ def interrupt(argv, folder, notes, rng, cold):
     else:
         ended = "saved"
         name = signal.Signals(code - 128).name
-        assert f"{name}: saved at step {newest(folder):,} of {STEPS:,}; the same command goes on" in out, (moment, out)
+        assert f"{name}: saved at step {newest(folder):,} of {STEPS:,}; the same command continues" in out, (
+            moment,
+            out,
+        )
     if before and ended != "one line" and "Already finished" not in out:
         assert f"resumed at step {before:,}" in out
     assert newest(folder) >= before

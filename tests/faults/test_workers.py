@@ -49,7 +49,7 @@ def test_once(number, undisturbed, tmp_path, monkeypatch):
     assert other.finished()
     logs = [tmp_path / "logs" / f"{name}.log" for name in "ab"]
     assert sum(began(log) for log in logs) == 1
-    stuck = "mepg: stopped or stuck, without a sign of life for 4 s: killed"
+    stuck = "mepg: killed: stopped or stuck, no processor time for 4 s"
     assert any(stuck in log.read_text() for log in logs) == (number == signal.SIGSTOP)
     assert_same_run(undisturbed, tmp_path / "a")
 
@@ -58,7 +58,7 @@ def test_once(number, undisturbed, tmp_path, monkeypatch):
     ("env", "says"),
     [
         ("Killed", f"its process was killed {ATTEMPTS} times, by signal 9, as the system does when memory runs out"),
-        ("Stopped", "its last words: stopped or stuck, without a sign of life for 4 s: killed"),
+        ("Stopped", "its last line: killed: stopped or stuck, no processor time for 4 s"),
         ("LimitedMemory", "LimitedMemory-v0's step raised MemoryError: Unable to allocate"),
     ],
 )
@@ -153,9 +153,9 @@ def test_reproduce_is_told_to_stop(number, how, reproduced, tmp_path):
     out, err = process.communicate(timeout=120)
     assert process.returncode == 128 + number, err
     if how == "twice":
-        assert err == "mepg: interrupted; what the last checkpoint holds is safe\n"
+        assert err == "mepg: interrupted; what was saved is safe\n"
     else:
-        assert f"{number.name}: saved; the same command goes on from there" in out
+        assert f"{number.name}: saved; the same command continues from there" in out
         assert err == ""
     if how == "twice":
         os.kill(worker, signal.SIGCONT)
@@ -175,7 +175,7 @@ def test_two_reproductions_of_one_thing(reproduced, tmp_path):
     second = subprocess.run(reproduce(tmp_path), capture_output=True, text=True)
     first.send_signal(signal.SIGCONT)
     assert second.returncode == 2
-    assert second.stderr == f"mepg: {tmp_path / 'smoke-1500'} is in use: another mepg is at work there\n"
+    assert second.stderr == f"mepg: {tmp_path / 'smoke-1500'} is in use: another mepg process is working there\n"
     for lock in ("smoke-1500/.lock", f"{RUN}/.lock"):
         (tmp_path / lock).unlink()
     third = subprocess.run(reproduce(tmp_path), capture_output=True, text=True)

@@ -127,6 +127,6 @@ def test_what_was_inspected_is_shown_and_what_is_damaged_is_named(tmp_path):
     assert "2.5" in page.text  # two masks over one
     assert "3 left out as too near to a cut" in page.text
     (problem,) = report.problems
-    assert "mepg inspect writes it anew" in problem.reason
+    assert "mepg inspect writes it again" in problem.reason
     assert report.runs == 3
     assert {path.name for path in report.files} >= {"inside-1.png", "inside-2.png"}

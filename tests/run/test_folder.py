@@ -59,7 +59,7 @@ def test_a_result_is_this_runs_and_seals_what_was_measured(tmp_path):
     with pytest.raises(UsageError, match="it is another run's"):
         folder.result(other)
     folder.write_evaluations(CONFIG, {100: evaluations[100]})  # since it was finished
-    with pytest.raises(UsageError, match=r"evaluations\.npz is not what was written"):
+    with pytest.raises(UsageError, match=r"evaluations\.npz does not match its checksum"):
         folder.evaluations(CONFIG)
 
 

@@ -139,7 +139,7 @@ def test_file_and_back_and_what_is_not_one(limited):
     policy = load_policy(folder, Env("SteadyLimited-v0"))
     found = found._replace(noise=read_noise(folder, policy))
     folder.metrics_file.write_text(folder.metrics_file.read_text().replace("0.5", "0.6"))
-    with pytest.raises(UsageError, match=r"metrics\.csv is not what was written"):
+    with pytest.raises(UsageError, match=r"metrics\.csv does not match its checksum"):
         read_noise(folder, policy)
     assert found.noise == ([2000, 4000], [0.5, 1], [1.5, 4])
     assert found.noise_ratio == 4
@@ -157,7 +157,7 @@ def test_file_and_back_and_what_is_not_one(limited):
     ):
         folder.inspection_file.write_bytes(content)
         alter(folder.inspection_file, **change)
-        with pytest.raises(UsageError, match="mepg inspect writes it anew"):
+        with pytest.raises(UsageError, match="mepg inspect writes it again"):
             read_inspection(folder)
     for text in ("", "[]", '{"format": 1}'):
         folder.inspection_file.write_text(text)

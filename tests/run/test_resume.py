@@ -73,7 +73,7 @@ def test_signals_save_and_leave_with_a_word(number, tmp_path):
     status, out, err = kill_after_progress(argv, tmp_path / "stopped", delay=0.1, number=number)
     assert status == 128 + number, err
     assert f"{number.name}: saved at step" in out
-    assert "the same command goes on from there" in out
+    assert "the same command continues from there" in out
     assert "Traceback" not in err
     saved = max(int(name.removesuffix(".json")) for name in checkpoints(tmp_path / "stopped"))
     again = run(argv)
@@ -96,7 +96,7 @@ def test_a_second_signal_ends_an_evaluation_that_never_does(tmp_path):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130
-    assert "what the last checkpoint holds is safe" in err
+    assert "what was saved is safe" in err
     assert "Traceback" not in err
 
 
@@ -117,7 +117,7 @@ os.dup2 = dup2
     argv = command("ddpg", "HopperBulletEnv-v0", tmp_path / "run", steps=300)
     ended = run(argv, **begun_with(code, tmp_path / "code"))
     assert ended.returncode == 128 + number, ended.stdout
-    assert ended.stderr == "mepg: interrupted; what the last checkpoint holds is safe\n"
+    assert ended.stderr == "mepg: interrupted; what was saved is safe\n"
 
 
 @pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.faults)])

@@ -106,7 +106,7 @@ def trust(name: str) -> None:
         if error.name == module.partition(".")[0]:
             raise UsageError(
                 f"{name} names the module {error.name!r}, which is neither in this folder nor installed: "
-                "go to where it is, or name that folder in PYTHONPATH"
+                "run mepg in the folder that holds it, or add that folder to PYTHONPATH"
             ) from None
         raise UsageError(f"{name} needs the module {error.name!r}, which is not installed") from None
     except (Exception, SystemExit) as error:  # the user's own code

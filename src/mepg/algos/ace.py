@@ -318,9 +318,7 @@ def _join(z: Array, action: Array) -> Array:
 ACE_FLAT = AceFlat(**{f.name: getattr(DDPG, f.name) for f in fields(DDPG)} | {"hidden": (400, 300)})
 
 ALGORITHMS = {
-    "ace": Algorithm(
-        Ace(), "five actors, followed by the value of a tree through a learned model", None, build, count_parameters
-    ),
+    "ace": Algorithm(Ace(), "five actors; a tree through a learned model chooses one", None, build, count_parameters),
     "ace-flat": Algorithm(
         ACE_FLAT, "five separate actors and one critic, as Table 10 counts", "ddpg", build_flat, count_flat
     ),

@@ -203,7 +203,7 @@ ALGORITHMS = {
     "me-crossq": Algorithm(ME_CROSSQ, "the consistent Bellman update on CrossQ", "crossq", build, count_parameters),
     "me-crossq-r": Algorithm(
         replace(ME_CROSSQ, dropout=Dropout(masks="independent")),
-        "a mask of its own on either side",
+        "a separate mask on each side",
         "me-crossq",
         build,
         count_parameters,

@@ -176,9 +176,9 @@ ME_QR_DQN = replace(QR_DQN, dropout=Dropout())
 ALGORITHMS = {
     "dqn": _named(DQN, "discrete actions, the one with the largest Q", None),
     "me-dqn": _named(ME_DQN, "the consistent Bellman update on DQN", "dqn"),
-    "me-dqn-do": _named(DQN, "without dropout: dqn, by the name of the paper's ablation", "me-dqn"),
-    "me-dqn-r": _named(replace(ME_DQN, dropout=INDEPENDENT), "a mask of its own on either side", "me-dqn"),
-    "qr-dqn": _named(QR_DQN, "DQN whose critic knows 50 quantiles", "dqn"),
+    "me-dqn-do": _named(DQN, "without dropout, which is dqn", "me-dqn"),
+    "me-dqn-r": _named(replace(ME_DQN, dropout=INDEPENDENT), "a separate mask on each side", "me-dqn"),
+    "qr-dqn": _named(QR_DQN, "DQN with 50 quantiles of the return", "dqn"),
     "me-qr-dqn": _named(ME_QR_DQN, "the consistent Bellman update on QR-DQN", "qr-dqn"),
-    "me-qr-dqn-r": _named(replace(ME_QR_DQN, dropout=INDEPENDENT), "a mask of its own on either side", "me-qr-dqn"),
+    "me-qr-dqn-r": _named(replace(ME_QR_DQN, dropout=INDEPENDENT), "a separate mask on each side", "me-qr-dqn"),
 }

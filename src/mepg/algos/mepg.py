@@ -18,7 +18,7 @@ ALGORITHMS = {
     "me-ddpg-do": Algorithm(replace(ME_DDPG, dropout=None), "without dropout", parent="me-ddpg"),
     "me-ddpg-du": Algorithm(replace(ME_DDPG, actor_every=1), "without delayed policy updates", parent="me-ddpg"),
     "me-ddpg-tps": Algorithm(replace(ME_DDPG, smoothing=None), "without target policy smoothing", parent="me-ddpg"),
-    "me-ddpg-r": Algorithm(replace(ME_DDPG, dropout=INDEPENDENT), "a mask of its own on either side", parent="me-ddpg"),
+    "me-ddpg-r": Algorithm(replace(ME_DDPG, dropout=INDEPENDENT), "a separate mask on each side", parent="me-ddpg"),
     "me-ddpg+cdq": Algorithm(
         replace(ME_DDPG, critics=2, improve_on="first"), "with clipped double Q, as in TD3 (D4)", parent="me-ddpg"
     ),
@@ -26,7 +26,7 @@ ALGORITHMS = {
     "me-sac": Algorithm(ME_SAC, "the consistent Bellman update on SAC", parent="sac"),
     "me-sac-do": Algorithm(replace(ME_SAC, dropout=None), "without dropout", parent="me-sac"),
     "me-sac-du": Algorithm(replace(ME_SAC, actor_every=1), "without delayed policy updates", parent="me-sac"),
-    "me-sac-r": Algorithm(replace(ME_SAC, dropout=INDEPENDENT), "a mask of its own on either side", parent="me-sac"),
+    "me-sac-r": Algorithm(replace(ME_SAC, dropout=INDEPENDENT), "a separate mask on each side", parent="me-sac"),
     "me-sac+cdq": Algorithm(replace(ME_SAC, critics=2), "with clipped double Q, as in SAC (D4)", parent="me-sac"),
     "me-sac+fixent": Algorithm(
         replace(ME_SAC, temperature=Temperature(lr=None)), "with a fixed temperature", parent="me-sac"

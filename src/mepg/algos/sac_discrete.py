@@ -133,6 +133,6 @@ ALGORITHMS = {
     "me-sac-discrete": _named(ME_SAC_DISCRETE, "the consistent Bellman update on it", "sac-discrete"),
     "me-sac-discrete-do": _named(replace(ME_SAC_DISCRETE, dropout=None), "without dropout", "me-sac-discrete"),
     "me-sac-discrete-r": _named(
-        replace(ME_SAC_DISCRETE, dropout=INDEPENDENT), "a mask of its own on either side", "me-sac-discrete"
+        replace(ME_SAC_DISCRETE, dropout=INDEPENDENT), "a separate mask on each side", "me-sac-discrete"
     ),
 }

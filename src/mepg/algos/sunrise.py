@@ -180,6 +180,6 @@ ALGORITHMS = {
         SUNRISE, "three bootstrapped SAC agents, backups weighted by their agreement", "sac", build, count_parameters
     ),
     "sunrise-ucb": Algorithm(
-        SUNRISE_UCB, "five members, exploring where they are hopeful or unsure", "sunrise", build, count_parameters
+        SUNRISE_UCB, "five members, exploring where values are high or uncertain", "sunrise", build, count_parameters
     ),
 }

@@ -17,5 +17,5 @@ ALGORITHMS = {
     "tqc": Algorithm(TQC, "SAC with two critics of 25 quantiles, two of each dropped", parent="sac"),
     "me-tqc": Algorithm(ME_TQC, "the consistent Bellman update on TQC", parent="tqc"),
     "me-tqc-do": Algorithm(replace(ME_TQC, dropout=None), "without dropout", parent="me-tqc"),
-    "me-tqc-r": Algorithm(replace(ME_TQC, dropout=INDEPENDENT), "a mask of its own on either side", parent="me-tqc"),
+    "me-tqc-r": Algorithm(replace(ME_TQC, dropout=INDEPENDENT), "a separate mask on each side", parent="me-tqc"),
 }

@@ -132,7 +132,7 @@ def _read_run(folder: Folder, env: Any) -> SavedModel:
             arrays, episodes = checkpoints.load_agent(step)
             break
     else:
-        raise UsageError(f"{folder.path} holds no checkpoint that is whole")
+        raise UsageError(f"{folder.path} holds no intact checkpoint")
     if identity.spaces is None:
         with contextlib.closing(Env(env_id)) as own:
             identity = identity._replace(spaces=own.spaces)
@@ -199,5 +199,5 @@ def _read(location: Location, suffix: str) -> bytes:
 
 def _not_a_file(location: Any, error: Exception) -> UsageError:
     return UsageError(
-        f"a {type(location).__name__} is no file to use here ({error}): give a path, or a file open in binary mode"
+        f"a {type(location).__name__} is not a file ({error}): give a path, or a file open in binary mode"
     )

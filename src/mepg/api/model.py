@@ -62,15 +62,16 @@ class Model(Storage):
     :param ent_coef: the entropy coefficient: a number, "auto", or "auto_0.1" to begin with 0.1
     :param target_entropy: a number, or "auto" for minus the number of actions
     :param dropout_p: the probability that the masks drop a unit; 0: no masks
-    :param normalize_obs: observations with running mean 0 and variance 1, saved with the model
     :param n_envs: copies of `env`, which is then an id, stepped together
     :param spec: a whole spec, such as ``dataclasses.replace(mepg.ME_SAC.default_spec, critics=2)``
     :param tensorboard_log: folder for TensorBoard
     :param policy_kwargs: ``net_arch``, ``n_critics``, ``layer_norm``, ``dropout_rate``
     :param verbose: 1: a table of metrics now and then
-    :param seed: everything random follows from it; none given: another one each time
-    :param threads: cores to compute on; can only be said before the first model of a process
-    :param backend: "native", C++ that is made for this agent, "xla", or "auto": native where it works
+    :param seed: the seed of everything random; if none is given, a new one each time
+    :param others: three more. ``normalize_obs=True`` scales observations to mean 0 and variance 1, by running
+        statistics that are saved with the model. ``threads`` is the number of cores to compute on; only the first model
+        of a process can choose it. ``backend`` is "native" (C++ compiled for this agent), "xla", or "auto": native if
+        it works
     """
 
     algorithm: ClassVar[str] = ""  # as `mepg list` names it
@@ -150,7 +151,7 @@ class Model(Storage):
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
     ) -> Self:
-        """Take this many steps, and learn from each; a second call goes on where the first one ended.
+        """Take this many steps, and learn from each; a second call continues where the first one ended.
 
         :param callback: a function of (locals, globals), an object with Stable-Baselines3's method names, or a list
         :param log_interval: training episodes between two rows of the log; None: no log
@@ -279,7 +280,7 @@ class Model(Storage):
         """The model that `save` wrote, or the one in a folder of `mepg train`.
 
         :param env: to go on learning in; without one the model can only predict
-        :param best: of a run's folder, the policy of its best evaluation; it goes on learning with a new Adam
+        :param best: of a run's folder, the policy of its best evaluation; it continues to learn with a new Adam
         :param others: arguments of the class that are to be other than they were saved, such as buffer_size
         """
         (config, spaces), steps, episodes, arrays = read_model(path, env)

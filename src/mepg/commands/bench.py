@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.add_argument("algorithms", metavar="ALGO", nargs="*", help="measure only the updates of these (everything)")
-    flags.add_count(parser, "--rounds", 20, "turns of each; more turns, less noise")
+    parser.add_argument(
+        "algorithms", metavar="ALGO", nargs="*", help="measure only these algorithms' updates (everything)"
+    )
+    flags.add_count(parser, "--rounds", 20, "rounds of measuring; more rounds, less noise")
     parser.add_argument(
         "--against", type=flags.names, default=(), metavar="LIB,...", help="other libraries: sb3, sbx, rltools"
     )

@@ -15,10 +15,12 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", type=Path, help="a run's folder")
     flags.add_env(parser)
     flags.add_best(parser)
-    flags.add_path(parser, "--onnx", "FILE", "an ONNX graph: policy.onnx")
-    flags.add_path(parser, "--numpy", "DIR", "policy.npz, and policy.py that needs only NumPy")
-    flags.add_path(parser, "--c", "FILE", "C99 that needs no library: policy.h")
-    flags.add_path(parser, "--card", "FILE", "a model card (README.md in RUN), and a film", nargs="?", const=Path())
+    flags.add_path(parser, "--onnx", "FILE", "write an ONNX file, such as policy.onnx")
+    flags.add_path(parser, "--numpy", "DIR", "write policy.npz and policy.py, which needs only NumPy")
+    flags.add_path(parser, "--c", "FILE", "write a C99 file without dependencies, such as policy.h")
+    flags.add_path(
+        parser, "--card", "FILE", "write a model card and a film (README.md in RUN)", nargs="?", const=Path()
+    )
 
 
 def answer(arguments: Arguments) -> Answer:

@@ -52,16 +52,18 @@ def _names() -> Answer:
         "algorithms": {name: {"summary": a.summary, "parent": a.parent} for name, a in algorithms().items()},
         "environments": {name: {"obs": sizes.obs, "action": sizes.action} for name, sizes in PAPER_TASKS.items()},
     }
-    lines = ["Algorithms"]
+    lines = ["Algorithms (in brackets: what each builds on)"]
+    width = max(map(len, algorithms()))
     for name, algorithm in algorithms().items():
         of = f" ({algorithm.parent})" if algorithm.parent else ""
-        lines.append(f"  {name:<15} {algorithm.summary}{of}")
+        lines.append(f"  {name:<{width}}  {algorithm.summary}{of}")
     lines += ["", "Environments of the paper"]
     lines += [
         f"  {name:<37} {many(s.obs, 'observation'):>15}, {many(s.action, 'action')}" for name, s in PAPER_TASKS.items()
     ]
     if not has_pybullet():
         lines += [f"These need {without_pybullet()}."]
-    lines += ["", "Any Gymnasium environment with a flat Box observation and Box or Discrete actions works: --env",
-              "Pendulum-v1, or --env my_package:MyEnv-v0 for one that a package of yours registers."]  # fmt: skip
+    lines += ["", "Any other Gymnasium environment works too, if its observations are a flat Box and its actions a Box",
+              "or Discrete: --env Pendulum-v1, or --env my_package:MyEnv-v0 for one that a package of yours registers.",
+              "mepg show NAME prints an algorithm's settings; mepg list RUNS lists runs."]  # fmt: skip
     return Answer(data, "\n".join(lines))

@@ -12,8 +12,8 @@ COMPUTES = True
 def add_arguments(parser: Parser) -> None:
     flags.add_runs(parser, "*", "folders of runs, at any depth (results)")
     flags.add_path(parser, "--out", "FILE", "the page", "report.html")
-    flags.add_path(parser, "--long", "FILE.csv", "also write every evaluation in a line, as SimBa and DR.Q do")
-    words = "draw others' results of that form beside the runs; can be repeated"
+    flags.add_path(parser, "--long", "FILE.csv", "also write every evaluation as a line of CSV, as SimBa and DR.Q do")
+    words = "draw other results in that form beside the runs; can be repeated"
     flags.add_path(parser, "--baseline", "FILE.csv", words, action="append")
 
 

@@ -1,4 +1,4 @@
-"""carry out the paper's experiments, or continue them"""
+"""run the paper's experiments, or continue them"""
 
 import argparse
 from typing import TYPE_CHECKING
@@ -20,7 +20,10 @@ COMPUTES, SAVES = True, True
 
 def add_arguments(parser: Parser) -> None:
     parser.add_argument(
-        "experiments", metavar="NAME", nargs="*", help="table1, figure2, ... (all), or any: beyond the paper"
+        "experiments",
+        metavar="NAME",
+        nargs="*",
+        help="table1, figure2, ... (all of them); any: other algorithms, beyond the paper",
     )
     parser.add_argument(
         "--plan", default="desk", metavar="P", help="smoke, desk or paper: how long and how many runs (desk)"
@@ -28,7 +31,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--only", type=flags.names, metavar="ALGO,...", help="only these rows")
     parser.add_argument("--envs", type=flags.names, metavar="ID,...", help="only these environments")
     parser.add_argument("--seeds", type=_seeds, metavar="A-B", help="only these seeds: 0-2, or 0,3")
-    flags.add_count(parser, "--steps", None, "instead of the plan's; such runs have a folder of their own")
+    flags.add_count(parser, "--steps", None, "steps of a run, instead of the plan's; kept in a separate folder")
     flags.add_path(parser, "--results", "DIR", "where runs are kept", "results")
     flags.add_settings(parser, Config, leave_out=settings_of(Config).keys() - {"backend"})
     flags.add_engine(parser)
@@ -78,7 +81,7 @@ def answer(arguments: Arguments) -> Answer:
     lines = [f"{done} of {many(len(wanted), 'run')} finished, in {folder}"]
     lines += [f"  failed: {f.job.folder.name}: {f.reason}" + (f" ({f.log})" if f.log else "") for f in failures]
     if stop.by is not None:
-        lines.append(f"{stop.by}: saved; the same command goes on from there")
+        lines.append(f"{stop.by}: saved; the same command continues from there")
         return Answer(data, "\n".join(lines), status_of(stop.by))
     try:
         names = [selection.name for selection in selections]

@@ -1,4 +1,4 @@
-"""show an algorithm's spec, and how it differs from its parent"""
+"""show an algorithm's settings, and how it differs from the one it builds on"""
 
 from mepg import flags
 from mepg.commands import Answer, Arguments, Parser

@@ -31,7 +31,7 @@ def add_arguments(parser: Parser) -> None:
 def answer(arguments: Arguments) -> Answer:
     if arguments.algorithm is None or arguments.env is None:
         arguments.parser.error("the following arguments are required: ALGO, --env; or a --config that names them")
-    from mepg.display import Display
+    from mepg.display import Display, preparing
     from mepg.run.folder import Folder
     from mepg.run.session import Session
 
@@ -41,7 +41,9 @@ def answer(arguments: Arguments) -> Answer:
     folder, sitting = Folder(path), Sitting(**flags.said(arguments, Sitting))
     result, how = folder.finished(config), "Already finished"
     if result is None:
-        with Session(config, path, sitting) as session:
+        with preparing(quiet=arguments.json):
+            session = Session(config, path, sitting)
+        with session:
             with Display(session, quiet=arguments.json) as display, stopping(session.stop):
                 for record in session:
                     display.show(record)
@@ -60,7 +62,7 @@ def answer(arguments: Arguments) -> Answer:
 def _stopped(session: "Session") -> Answer:
     step, by = session.loop.step, session.stopped_by or "SIGTERM"
     data = {"run": str(session.folder.path), "finished": False, "step": step, "stopped_by": by}
-    text = f"{by}: saved at step {step:,} of {session.config.steps:,}; the same command goes on from there"
+    text = f"{by}: saved at step {step:,} of {session.config.steps:,}; the same command continues from there"
     return Answer(data, text, status_of(by))
 
 

@@ -67,7 +67,7 @@ def answer(arguments: Arguments) -> Answer:
         env = f" --env {shlex.quote(run.env)}" if ":" in run.env else ""
         lines.append(f"  next: {program()} train{algorithm} --config {shlex.quote(file)}{env} --seed 100")
     if stop.by is not None:
-        lines.append(f"{stop.by}: saved; the same command goes on from there")
+        lines.append(f"{stop.by}: saved; the same command continues from there")
         return Answer(data, "\n".join(lines), status_of(stop.by))
     return Answer(data, "\n".join(lines), 0 if best is not None else EXIT_FAILURE)
 

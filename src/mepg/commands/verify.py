@@ -1,4 +1,4 @@
-"""run the beginning of published runs again, and compare every number"""
+"""repeat the beginning of published runs, and compare every number"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ SHOWN = 3  # differences of a run that are printed
 
 def add_arguments(parser: Parser) -> None:
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="folders of finished runs")
-    flags.add_count(parser, "--steps", 20_000, "how many of each are run again")
+    flags.add_count(parser, "--steps", 20_000, "steps of each run to repeat")
     flags.add_env(parser)
 
 
@@ -46,19 +46,19 @@ def answer(arguments: Arguments) -> Answer:
 def _in_words(verdict: "Verdict", tolerance: float) -> str:
     compared = f"{many(verdict.numbers, 'number')} up to step {verdict.until:,}"
     if verdict.exact:
-        return f"true, bit for bit: {compared}"
+        return f"agrees bit for bit: {compared}"
     if not verdict.agrees:
-        return f"NOT what is published: {many(len(verdict.differences), 'number')} of {compared} came out otherwise"
+        return f"does NOT agree: {len(verdict.differences):,} of {compared} differ"
     if verdict.departs is None:
         return f"agrees to {tolerance:.1%}, computed elsewhere: {compared}"
     return (
-        f"agrees to {tolerance:.1%}, computed elsewhere, until step {verdict.departs:,}: from there on two machines' "
-        "roundings have grown too large for a comparison"
+        f"agrees to {tolerance:.1%}, computed elsewhere, until step {verdict.departs:,}: from there on, rounding on "
+        "two machines has grown too far apart to compare"
     )
 
 
 def _details(verdict: "Verdict") -> list[str]:
     lines = [f"  {one}" for one in verdict.differences[:SHOWN]] if not verdict.agrees else []
     if verdict.agrees and not verdict.learned:
-        lines.append("  nothing is learned so early: more --steps would say more")
+        lines.append("  the run has not begun to learn by then: more --steps would say more")
     return lines + ([f"  {each}" for each in verdict.elsewhere] if not verdict.exact else [])

@@ -34,7 +34,7 @@ class Process:
             self._process.kill()
             self._silent = 0.0  # in case even that takes a while
             with contextlib.suppress(OSError), self._log.open("a") as log:
-                log.write(f"mepg: stopped or stuck, without a sign of life for {SILENCE:.0f} s: killed\n")
+                log.write(f"mepg: killed: stopped or stuck, no processor time for {SILENCE:.0f} s\n")
         return status
 
     def stop(self) -> None:

@@ -143,7 +143,7 @@ def claim(results: Path) -> TextIO:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         lock.close()
-        raise UsageError(f"{results} is in use: another mepg is at work there") from None
+        raise UsageError(f"{results} is in use: another mepg process is working there") from None
     return lock
 
 
@@ -163,7 +163,7 @@ def _reason(status: int, log: Path) -> str:
     if status < 0 or status > 128:
         number = -status if status < 0 else status - 128
         who = f"signal {number}" + ", as the system does when memory runs out" * (number == signal.SIGKILL)
-        return f"its process was killed {ATTEMPTS} times, by {who}" + (f"; its last words: {last}" if last else "")
+        return f"its process was killed {ATTEMPTS} times, by {who}" + (f"; its last line: {last}" if last else "")
     if not last and shutil.disk_usage(log.parent).free == 0:  # its last words could not be written either
         last = os.strerror(errno.ENOSPC)
     return last or f"it ended with status {status}"

@@ -35,7 +35,7 @@ class Env:
             try:
                 spaces = self.original.observation_space, self.original.action_space
             except (Exception, SystemExit) as error:
-                what = f"{self.id} does not say what its observations and actions are"
+                what = f"{self.id} has no usable observation_space and action_space"
                 raise UsageError(f"{what}: {one_line(error)}") from None
             self.spaces = Spaces(self.id, *spaces)
             self.sizes = self.spaces.sizes
@@ -62,7 +62,7 @@ class Env:
                 return call(self.id, self.original, what, length, *args, **kwargs)
         except Overdue:
             raise RunFailure(
-                f"{self.id}'s {what} did not come back within {self._watchdog.seconds:g} s, which is its --step-timeout"
+                f"{self.id}'s {what} did not return within {self._watchdog.seconds:g} s (--step-timeout)"
             ) from None
 
     @property

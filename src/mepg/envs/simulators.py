@@ -93,7 +93,10 @@ def _one_line_errors(env_id: str, *, drawn: bool = False) -> Iterator[None]:
         raise
     except gymnasium.error.UnregisteredEnv:
         raise unknown(
-            "environment", env_id, gymnasium.registry, hint=" (mepg list names some; module:id imports a module first)"
+            "environment",
+            env_id,
+            gymnasium.registry,
+            hint=" (mepg list names some; for one of your own, use module:id)",
         ) from None
     except ModuleNotFoundError as error:
         missing = error.name or getattr(error.__cause__, "name", None) or env_id.partition(":")[0]
@@ -101,7 +104,7 @@ def _one_line_errors(env_id: str, *, drawn: bool = False) -> Iterator[None]:
         if package == module.partition(".")[0]:
             raise UsageError(
                 f"{env_id} names the module {package!r}, which is neither in this folder nor installed: "
-                "go to where it is, or name that folder in PYTHONPATH"
+                "run mepg in the folder that holds it, or add that folder to PYTHONPATH"
             ) from None
         raise UsageError(f"{env_id} needs {package!r}, which is not installed: pip install {package}") from None
     except gymnasium.error.Error as error:

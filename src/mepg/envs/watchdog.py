@@ -77,8 +77,8 @@ def watch(parent: int, page: memoryview[float], name: str) -> None:
         time.sleep(GRACE)
         if page[DEADLINE] == deadline and os.getppid() == parent:
             show_cursor = "\x1b[?25h\n" if sys.stderr.isatty() else ""
-            what = f"step {page[STEP]:.0f}: {name} did not come back within {page[LIMIT]:g} s"
-            way_out = "nor when it was interrupted: the process was killed; what the last checkpoint holds is safe"
+            what = f"step {page[STEP]:.0f}: {name} did not return within {page[LIMIT]:g} s"
+            way_out = "nor when it was interrupted: the process was killed; what was saved is safe"
             print(f"{show_cursor}mepg: {what}, {way_out}", file=sys.stderr, flush=True)
             os.kill(parent, signal.SIGKILL)
 

@@ -46,10 +46,10 @@ def make_program(config: Config, agent: Agent, sizes: Sizes) -> tuple[Program, s
     try:
         return NativeProgram(config, agent, sizes), ""
     except (CannotBuild, Unsupported, Disagrees) as error:
-        reason = f"it has no C++ for {error}" if isinstance(error, Unsupported) else str(error)
+        reason = f"there is no C++ for {error}" if isinstance(error, Unsupported) else str(error)
         if config.backend == "native":
             raise UsageError(
-                f"--backend native cannot be used: {reason}; --backend xla always can, for a run of its own"
+                f"--backend native cannot be used: {reason}; --backend xla works everywhere, in a new run"
             ) from None
         note = "" if isinstance(error, NotWanted) else f"computing with XLA, not with native code: {reason}"
         return Program(config, agent, sizes), note

@@ -95,16 +95,18 @@ class Config:
     algorithm: str
     spec: Any  # the algorithm's, with what --set changed
     env: str
-    seed: int = setting(0, "everything random follows from it", "S", A_SEED)
+    seed: int = setting(0, "seed of everything random", "S", A_SEED)
     steps: int = setting(1_000_000, "environment steps", bound=ONE_OR_MORE)
-    eval_every: int = setting(5_000, "steps between two evaluations", bound=ONE_OR_MORE)
-    eval_episodes: int = setting(10, "episodes of an evaluation", bound=ONE_OR_MORE)
-    envs: int = setting(1, "environments stepped together", bound=ONE_OR_MORE)
-    normalize_obs: bool = setting(False, "observations with running mean 0 and variance 1, saved with the policy")
+    eval_every: int = setting(5_000, "steps between evaluations", bound=ONE_OR_MORE)
+    eval_episodes: int = setting(10, "episodes in each evaluation", bound=ONE_OR_MORE)
+    envs: int = setting(1, "copies of the environment, stepped together", bound=ONE_OR_MORE)
+    normalize_obs: bool = setting(
+        False, "scale observations to mean 0 and variance 1, by running statistics saved with the policy"
+    )
     threads: int = setting(1, "cores to compute on", bound=ONE_OR_MORE)  # the order of a sum depends on it
     # Bits depend on it. A run is never stored with "auto", but with what that came to; those from before had only XLA.
     backend: str = setting(
-        "xla", "native: C++ made for this agent; xla; auto: native where it works", "NAME", A_BACKEND, usual="auto"
+        "xla", "native (C++ compiled for this agent), xla, or auto: native if it works", "NAME", A_BACKEND, usual="auto"
     )
 
     def __post_init__(self) -> None:
@@ -208,10 +210,12 @@ FIRST = ("algorithm", "spec", "env", "seed", "steps", "eval_every", "eval_episod
 class Sitting:
     """What holds for one sitting of a run, and does not change its bits."""
 
-    checkpoint_every: int = setting(5_000, "steps between two checkpoints", bound=ONE_OR_MORE)
-    keep_replay: bool = setting(False, "keep the finished run's replay memory: more --steps can then follow")
-    step_timeout: float | None = setting(None, "give up when a reset or step takes longer (never)", "SECONDS", SECONDS)
-    log: tuple[str, ...] = setting(("csv", "tensorboard"), "csv, tensorboard, wandb", "LOG,...")
+    checkpoint_every: int = setting(5_000, "steps between checkpoints", bound=ONE_OR_MORE)
+    keep_replay: bool = setting(
+        False, "keep the replay memory at the end, so that more --steps can make the run longer"
+    )
+    step_timeout: float | None = setting(None, "stop when a reset or a step takes longer (never)", "SECONDS", SECONDS)
+    log: tuple[str, ...] = setting(("csv", "tensorboard"), "where metrics go: csv, tensorboard, wandb", "LOG,...")
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -33,7 +33,7 @@ class Damaged(Exception):
 def write_whole(path: Path, content: bytes) -> str:
     """Write beside the old file, flush to the disk, and rename into place. Gives the SHA-256."""
     if path.exists() and not path.is_file():
-        raise UsageError(f"{path} is not a file, and nothing is put in its place: choose another name")
+        raise UsageError(f"{path} exists and is not a file: choose another name")
     temporary = path.with_name(f".{path.name}.writing")
     temporary.unlink(missing_ok=True)  # left by a killed process, or a link that leads elsewhere
     try:
@@ -73,7 +73,7 @@ def read_whole(path: Path, sha256: str | None = None, most: int = MOST_BYTES) ->
             f"{path.name}: {getattr(error, 'strerror', None) or error or 'it does not fit into memory'}"
         ) from None
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
-        raise Damaged(f"{path.name} is not what was written")
+        raise Damaged(f"{path.name} does not match its checksum")
     return content
 
 
@@ -102,14 +102,14 @@ def read_sealed(path: Path) -> dict[str, Any]:
         raise Damaged(f"{path.name} is not a JSON object")
     sha256 = data.pop("sha256", None)
     if sha256 != digest(data):
-        raise Damaged(f"{path.name} is not what was written")
+        raise Damaged(f"{path.name} does not match its checksum")
     return data
 
 
 def count(value: Any) -> int:
     """A whole number, 0 or more, from JSON; a ValueError if it is not one."""
     if type(value) is not int or not 0 <= value < 2**53:
-        raise ValueError(f"{str(value)[:50]!r} is not a number of things")
+        raise ValueError(f"{str(value)[:50]!r} is not a count")
     return value
 
 
@@ -146,7 +146,7 @@ def read_until(path: Path, until: Checksum) -> bytes:
         raise Damaged(f"{path.name} cannot have a checksum of {until.size!r} bytes")
     content = read_whole(path)[: until.size]
     if Checksum(len(content), hashlib.sha256(content).hexdigest()) != until:
-        raise Damaged(f"{path.name} is not what was written")
+        raise Damaged(f"{path.name} does not match its checksum")
     return content
 
 
@@ -187,7 +187,7 @@ def from_zip(content: bytes, name: str) -> dict[str, bytes]:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
             if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-                raise Damaged(f"{name} is compressed, which nothing of ours is")
+                raise Damaged(f"{name} is compressed, which mepg never does")
             if sum(member.file_size for member in members) > len(content):
                 raise Damaged(f"{name} holds less than it says")
             return {member.filename: archive.read(member) for member in members}
@@ -234,7 +234,7 @@ def read_sealed_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Damaged(f"{path.name} does not say what it is: {error!r}") from None
     if not sealed:
-        raise Damaged(f"{path.name} is not what was written")
+        raise Damaged(f"{path.name} does not match its checksum")
     return arrays, about
 
 

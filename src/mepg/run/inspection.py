@@ -254,7 +254,7 @@ def read_inspection(folder: Folder) -> Inspection | None:
         if found.coverage is not None and len(found.coverage) != len(LEVELS):
             raise ValueError("a coverage for other levels")
     except (Damaged, AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise UsageError(f"{folder.inspection_file} is damaged: {error}; mepg inspect writes it anew") from None
+        raise UsageError(f"{folder.inspection_file} is damaged: {error}; mepg inspect writes it again") from None
     return found
 
 

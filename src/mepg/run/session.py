@@ -131,7 +131,7 @@ class Session:
     def _failure(self, what: str) -> RunFailure:
         """The error for a failure of the machine, not of the run."""
         return RunFailure(
-            f"step {self.loop.step}: {what}; what was saved before is whole, and the same command goes on from there"
+            f"step {self.loop.step}: {what}; what was saved before is intact, and the same command continues from there"
         )
 
     def stop(self, number: int) -> None:
@@ -212,7 +212,7 @@ class Session:
             raise UsageError(f"{self.folder.path} cannot be made longer: its checkpoints are damaged")
         if steps:
             self.loop.replay.count = 0
-            self.notes.append("no checkpoint is whole: starting from the beginning")
+            self.notes.append("no checkpoint is intact: starting from the beginning")
 
     def _forget_the_shorter_run(self) -> None:
         """Remove what a run of this length would not have had: another end, and the evaluation there.
@@ -253,9 +253,9 @@ class Session:
             aside = path.with_suffix(".csv.damaged")
             if path.exists():
                 path.rename(aside)
-                self.notes.append(f"{damage}; the damaged file was renamed to {aside.name}, and a new one was begun")
+                self.notes.append(f"{damage}; the damaged file was renamed to {aside.name}, and a new one was started")
             else:
-                self.notes.append(f"{damage}; a new one was begun")
+                self.notes.append(f"{damage}; a new one was started")
 
     def _require_the_same_environment(self, spaces: Spaces) -> None:
         """Refuse to resume if the observations or actions have changed: the networks would not fit them."""

@@ -67,7 +67,9 @@ def verify(folder: Folder, steps: int, env_id: str | None = None) -> Verdict:
     published = _published(folder)
     until = min(steps, config.steps) // config.envs * config.envs
     if until < min(published):
-        raise UsageError(f"{folder.path} publishes nothing before step {min(published):,}: --steps {min(published)}")
+        raise UsageError(
+            f"{folder.path} has no published numbers before step {min(published):,}: give it --steps {min(published)}"
+        )
     folder.env(env_id)
     differences: list[Difference] = []
     numbers, last, learned = 0, 0, False
