@@ -48,7 +48,7 @@ def _in_words(verdict: "Verdict", tolerance: float) -> str:
     if verdict.exact:
         return f"true, bit for bit: {compared}"
     if not verdict.agrees:
-        return f"NOT what is published: {many(len(verdict.differences), 'number')} of {compared} came out otherwise"
+        return f"NOT what is published: {many(len(verdict.differences), 'number')} of {compared} came out differently"
     if verdict.departs is None:
         return f"agrees to {tolerance:.1%}, computed elsewhere: {compared}"
     return (
