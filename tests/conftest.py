@@ -29,6 +29,18 @@ SIZES = Sizes(obs=3, action=2)
 DISCRETE = Sizes(obs=3, action=4, action_kind="discrete")
 MAIN = ["ddpg", "td3", "sac", "me-ddpg", "me-sac"]
 
+# Between them they have every mechanism and every kind of spec; the others differ in settings.
+KINDS = ["td3", "me-ddpg", "me-ddpg-x", "me-sac", "redq", "droq", "sunrise-ucb", "ace", "ace-flat", "me-crossq"]
+KINDS += ["me-tqc", "me-dqn", "me-qr-dqn", "me-sac-discrete"]
+
+
+def all_but_slow(values, quick):
+    """Parameters of a test: all of these, of which `make test` takes the quick ones."""
+    return [value if value in quick else pytest.param(value, marks=pytest.mark.slow) for value in values]
+
+
+EVERY_ALGORITHM = all_but_slow(algorithms(), KINDS)
+
 
 def sizes_of(name: str) -> Sizes:
     """Sizes that the algorithm can use."""

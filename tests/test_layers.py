@@ -101,11 +101,7 @@ WITHOUT_A_MIRROR = {
     "__main__": "calls cli",
     **dict.fromkeys(("algos/ddpg", "algos/mepg", "algos/redq", "algos/sac"), "specs: tests/core tries every one"),
     "bench/peer": "runs where other libraries are installed: make bench",
-    "core/types": "names for what others make",
-    "paper/tasks": "a table: tests/test_paper.py compares it with the environments",
-    "run/assembly": "puts together what has tests, as every run does",
     "run/machine": "two calls, of run/threads and run/cache",
-    "run/verify": "tests/commands/test_verify.py takes true and forged runs through it",
 }
 WHOLE_ROOMS = {"native"}  # passes of one compiler, tested by what comes out of the last
 

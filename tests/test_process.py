@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from tests.run.processes import ROOT
+from tests.run.processes import PATH
 
 TRAIN = ["train", "me-sac", "--env", "Pendulum-v1", "--steps", "40", "--eval-episodes", "1", "--log", "csv"]
 TINY = ["--set", "warmup=20", "--set", "hidden=8,8", "--set", "batch_size=8"]
 
 
 def run(argv, *, cwd, **variables):
-    env = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    env = {**os.environ, "PYTHONPATH": PATH, **variables}
     env = {name: value for name, value in env.items() if value is not None}
     return subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=300)
 
@@ -157,7 +157,7 @@ assert kinds == {"float32", "float64"}, kinds
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("platform", ["cuda", "nonsense"])
+@pytest.mark.parametrize("platform", ["cuda", pytest.param("nonsense", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("argv", [[*TRAIN, "--out", "new"], ["eval", "{run}"], ["inspect", "{run}"], ["params"]])
 def test_a_platform_that_is_not_there_is_one_line(plain, platform, argv, tmp_path):
     argv = [part.format(run=plain) for part in argv]
@@ -168,7 +168,12 @@ def test_a_platform_that_is_not_there_is_one_line(plain, platform, argv, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("backend", "first"), [(None, 0), ("module://matplotlib_inline.backend_inline", 1), ("nonsense", 2), ("TkAgg", 3)]
+    ("backend", "first"),
+    [("nonsense", 2)]
+    + [
+        pytest.param(*more, marks=pytest.mark.slow)
+        for more in ((None, 0), ("module://matplotlib_inline.backend_inline", 1), ("TkAgg", 3))
+    ],
 )
 def test_pictures_do_not_need_the_backend_that_is_set(plain, backend, first, tmp_path):
     """Nor the style: a .matplotlibrc may ask for LaTeX, which is not there."""

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from tests.run.processes import ROOT
+from tests.conftest import all_but_slow
+from tests.run.processes import PATH
 
 TINY = ["--set", "warmup=20", "--set", "hidden=8,8", "--set", "batch_size=8", "--eval-episodes", "1", "--log", "csv"]
 NOISY = "tests.run.noisy:Noisy"
@@ -19,7 +20,7 @@ MEPG = [sys.executable, "-m", "mepg"]
 
 def shell(command, cwd, **variables):
     """A command line with redirections, in which "$@" is mepg with its arguments."""
-    env = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    env = {**os.environ, "PYTHONPATH": PATH, **variables}
 
     def call(*argv):
         return subprocess.run(
@@ -60,14 +61,12 @@ def commands(run):
 
 
 NAMES = list(commands("run"))
-# All answers are printed in one place: some commands, with JAX and without, stand for the others.
-MANY = [
-    name if name in ("train", "eval", "list", "show", "tune", "help") else pytest.param(name, marks=pytest.mark.slow)
-    for name in NAMES
-]
+# All answers are printed in one place: one command that computes, one that does not, and argparse stand for the others.
+MANY = all_but_slow(NAMES, ["eval", "list", "help"])
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "help"])
+# What each command prints where nobody makes noise: tests/test_twice.py.
+@pytest.mark.parametrize("name", all_but_slow(NAMES[:-1], ["eval", "tune"]))
 def test_json_is_all_that_is_on_standard_output(run, name, tmp_path):
     done = shell('"$@"', tmp_path)(*commands(run)[name], "--json")
     assert done.returncode == 0, done.stderr
@@ -99,7 +98,8 @@ def test_a_reader_that_goes_away(run, name, tmp_path):
 
 @pytest.mark.parametrize(
     ("redirection", "status"),
-    [("| head -1", 0), ("2>&1 | true", 0), (">&- 2>&-", 0), (">/dev/full 2>/dev/full", 1)],
+    [("| head -1", 0), (">/dev/full 2>/dev/full", 1)]
+    + [pytest.param(each, 0, marks=pytest.mark.slow) for each in ("2>&1 | true", ">&- 2>&-")],
 )
 def test_a_run_goes_on_to_its_end_whatever_becomes_of_its_output(redirection, status, tmp_path):
     done = shell(f'"$@" {redirection}; exit ${{PIPESTATUS[0]}}', tmp_path)(*TRAIN, "--out", "run")
@@ -109,9 +109,11 @@ def test_a_run_goes_on_to_its_end_whatever_becomes_of_its_output(redirection, st
     assert (tmp_path / "run" / "curve.png").exists()
 
 
+NO_UTF8 = {"PYTHONUTF8": "0", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
+
+
 @pytest.mark.parametrize(
-    "variables",
-    [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C"}, {"PYTHONUTF8": "0", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}],
+    "variables", all_but_slow([{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C"}, NO_UTF8], [NO_UTF8])
 )
 def test_letters_that_the_terminal_lacks(run, variables, tmp_path):
     (tmp_path / "été").mkdir()

@@ -11,7 +11,8 @@ import pytest
 
 from mepg.cli import main
 from mepg.commands import commands
-from tests.run.processes import ROOT, begun_with, wait_for
+from tests.conftest import all_but_slow
+from tests.run.processes import PATH, begun_with, wait_for
 
 TINY = ["--set", "warmup=20", "--set", "hidden=8,8", "--set", "batch_size=8", "--eval-episodes", "1"]
 TRAIN = ["train", "me-sac", "--env", "Pendulum", "--steps", "40", "--log", "csv", *TINY, "--out", "run"]
@@ -32,6 +33,7 @@ COMMANDS = {
     "bench": ["bench", "me-ddpg", "--rounds", "1"],
     "tune": [*TUNE, "--space", "critic_lr=1e-4:1e-3:log"],
 }
+ONLY_LOOK = ("list", "show", "params", "dry run", "reproduce")
 COMPUTE = {name for name, command in commands().items() if getattr(command, "COMPUTES", False)}
 
 
@@ -72,21 +74,21 @@ if sys.orig_argv[1:3] == ["-m", "mepg"]:
 
 
 def mepg(*argv, **variables):
-    env = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    env = {**os.environ, "PYTHONPATH": PATH, **variables}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen([sys.executable, "-m", "mepg", *argv], env=env, **pipes)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_twice(run, name):
-    """In processes of their own: what the first one imports, the second may miss.
+    """In processes of their own: what the first one imports, the second may miss. Once is enough where nothing is left.
 
     Whichever command computes with JAX starts with `signals_off_the_heap`.
     """
     if name != "train":
         Path("run").symlink_to(run)
     argv, notes = COMMANDS[name], Path("notes.json").absolute()
-    for _ in range(2):
+    for _ in range(1 if name in ONLY_LOOK else 2):
         process = mepg(*argv, "--json", **begun_with(NOTES, Path("site").absolute()), NOTES=str(notes))
         out, err = process.communicate(timeout=300)
         assert process.returncode == 0, err
@@ -103,14 +105,8 @@ SAVE = {name for name, command in commands().items() if getattr(command, "SAVES"
 INTERRUPTED = [name for name in COMMANDS if name not in ("show", "reproduce")]
 
 
-@pytest.mark.parametrize(
-    ("name", "number"),
-    [(name, signal.SIGINT) for name in INTERRUPTED]
-    + [
-        pytest.param(name, signal.SIGTERM, marks=[] if COMMANDS[name][0] in SAVE else pytest.mark.slow)
-        for name in INTERRUPTED
-    ],
-)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("name", all_but_slow(INTERRUPTED, [*SAVE, "export"]))
 def test_again_after_it_was_interrupted(run, name, number, capsys):
     """Somewhere between its first import and its end: what is there then is whole, or not there."""
     if name != "train":

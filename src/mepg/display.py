@@ -51,7 +51,7 @@ def _bars(console: Console, *texts: str, period: float) -> Progress:
 
 
 class _Watching:
-    """On a terminal, a display that is redrawn; elsewhere, lines; nothing if quiet."""
+    """A display that is redrawn on a terminal, lines elsewhere, nothing if quiet."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet

@@ -12,7 +12,7 @@ from mepg.algos import algorithms, crossq
 from mepg.algos.crossq import CROSSQ, ME_CROSSQ, BatchNormalisation, CrossQ
 from mepg.core import agent
 from mepg.core.spec import Dropout, Gaussian, Spec, Temperature
-from tests.conftest import SIZES, jit_quickly, make_batch
+from tests.conftest import SIZES, all_but_slow, jit_quickly, make_batch
 
 KEY = jax.random.key(0)
 SMALL = {"hidden": (16, 16), "actor_hidden": (16, 16)}
@@ -44,7 +44,10 @@ def test_the_authors_settings():
 
 
 @pytest.mark.parametrize(
-    "dropout", [None, Dropout(), Dropout(masks="independent", rows="batch"), Dropout(masks="online")]
+    "dropout",
+    all_but_slow(
+        [None, Dropout(), Dropout(masks="independent", rows="batch"), Dropout(masks="online")], [None, Dropout()]
+    ),
 )
 def test_without_normalisation_it_is_sac_whose_targets_follow_at_once(dropout):
     """No target network is one that is a copy after every update. All else is SAC's: equation, policy, temperature."""
@@ -72,11 +75,12 @@ def still(made, spec, state, key):
     return batch._replace(action=action, next_obs=batch.obs, reward=zeros, alive=zeros + 1)
 
 
-@pytest.mark.parametrize("rows", ["sample", "batch"])
-@pytest.mark.parametrize("layers", ["last", "all"])
-def test_defining(layers, rows):
+@pytest.mark.parametrize(
+    "where", all_but_slow(["last sample", "last batch", "all sample", "all batch"], ["last sample"])
+)
+def test_defining(where):
     """s = s', a = a', r = 0, gamma = 1, no entropy: the halves are the same, and one mask leaves no residual."""
-    losses = {}
+    losses, (layers, rows) = {}, where.split()
     for masks in ("consistent", "independent", "online"):
         dropout = Dropout(p=0.3, layers=layers, rows=rows, masks=masks)
         spec = replace(ME_CROSSQ, discount=1, temperature=None, dropout=dropout, **SMALL)

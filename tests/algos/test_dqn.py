@@ -185,6 +185,7 @@ def test_what_cannot_be_is_refused_by_name(settings, says, tmp_path, capsys):
     assert not (tmp_path / "run").exists(), "nothing is written"
 
 
+@pytest.mark.faults
 def test_killed_and_resumed_it_ends_with_the_same_bits(tmp_path):
     def command(out):
         short = ["--steps", "1200", "--eval-every", "400", "--eval-episodes", "2", "--checkpoint-every", "150"]

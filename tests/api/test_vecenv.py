@@ -13,26 +13,11 @@ import mepg
 from tests.api.models import make
 from tests.conftest import leaves_equal
 from tests.envs import test_vector
-from tests.run.stubs import Box
+from tests.envs.own import Adjustable
 
 
 class Marked(gymnasium.Wrapper):
     """A wrapper to be found."""
-
-
-class Adjustable(Box):
-    """With an attribute and a method that a curriculum would use; ends after 50 steps."""
-
-    def __init__(self, render_mode=None):
-        super().__init__(low=-3.0, high=5.0)
-        self.difficulty, self.render_mode = 1, render_mode
-
-    def harder(self, by, *, twice=False):
-        self.difficulty += by * (2 if twice else 1)
-        return self.difficulty
-
-    def render(self):
-        return np.full((4, 6, 3), self.difficulty, np.uint8)
 
 
 gymnasium.register("StubAdjustable-v0", entry_point=Adjustable)

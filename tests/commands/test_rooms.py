@@ -45,6 +45,12 @@ def changed(tmp_path_factory):
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    def several(*commands, cwd):
+        """In one process."""
+        code = f"import sys; from mepg.cli import main; sys.exit(any([main(each) for each in {commands!r}]))"
+        return run("-c", code, cwd=cwd)
+
+    run.several = several
     assert run("-c", "import mepg; print(mepg.__file__)").strip() == str(folder / "mepg" / "__init__.py")
     return run
 
@@ -55,17 +61,19 @@ def test_the_setting_is_a_flag(changed, command):
 
 
 def test_the_setting_is_part_of_a_run(changed, tmp_path):
-    out = changed("-m", "mepg", *TRAIN, "--patience", "4", "--out", "run", "--json", cwd=tmp_path)
-    assert json.loads(out)["finished"] is True
+    (tmp_path / "mine.json").write_text('{"algorithm": "td3", "env": "Pendulum-v1", "patience": 5}')
+    changed.several(
+        [*TRAIN, "--patience", "4", "--out", "run", "--json"],
+        ["export", "run", "--card", "card.md"],
+        [*TRAIN[:1], "--config", "mine.json", *TRAIN[4:], "--out", "other"],
+        ["report", ".", "--out", "page.html"],
+        cwd=tmp_path,
+    )
     assert json.loads((tmp_path / "run" / "run.json").read_text())["config"]["patience"] == 4
-    changed("-m", "mepg", "export", "run", "--card", "card.md", cwd=tmp_path)
     card = (tmp_path / "card.md").read_text()
     assert "| naps between two episodes (`--patience`) | 4 |" in card
     assert " --patience 4" in card
-    (tmp_path / "mine.json").write_text('{"algorithm": "td3", "env": "Pendulum-v1", "patience": 5}')
-    changed("-m", "mepg", *TRAIN[:1], "--config", "mine.json", *TRAIN[4:], "--out", "other", cwd=tmp_path)
     assert json.loads((tmp_path / "other" / "run.json").read_text())["config"]["patience"] == 5
-    changed("-m", "mepg", "report", ".", "--out", "page.html", cwd=tmp_path)
     assert "patience=4" in (tmp_path / "page.html").read_text()
 
 
@@ -88,10 +96,11 @@ def test_runs_from_before_the_setting_are_the_same_runs(changed, tmp_path):
     """A default goes without saying, in a config and in a fingerprint."""
     folder = tmp_path / "before"
     assert train(*TRAIN[1:], "--out", str(folder)) == 0
-    (run,) = json.loads(changed("-m", "mepg", "list", str(folder), "--json"))["runs"]
+    look = [["list", str(folder), "--json"], ["eval", str(folder), "--episodes", "1"], [*TRAIN, "--out", str(folder)]]
+    out = changed.several(*look, cwd=tmp_path)
+    (run,) = json.loads(out.partition("\n")[0])["runs"]
     assert run["state"] == "finished"
-    changed("-m", "mepg", "eval", str(folder), "--episodes", "1")
-    assert "Already finished" in changed("-m", "mepg", *TRAIN, "--out", str(folder))
+    assert "Already finished" in out
 
 
 def test_the_command(changed):

@@ -17,9 +17,7 @@ from mepg.core.spec import Dropout, Noise, Quantiles, Search, Spec, Temperature
 from mepg.core.types import AgentState, Trainable
 from mepg.run.checkpoint import flatten, unflatten
 from mepg.run.files import read_arrays, write_arrays
-from tests.conftest import jit_quickly, leaves_equal, make_batch, sizes_of
-
-ALL = list(algorithms())
+from tests.conftest import EVERY_ALGORITHM, KINDS, all_but_slow, jit_quickly, leaves_equal, make_batch, sizes_of
 
 
 def small(name, **changes):
@@ -55,7 +53,12 @@ def trainables(state):
     return instances(state, Trainable)
 
 
-@pytest.mark.parametrize("name", ALL)
+def test_quick_tests_see_every_kind_of_spec():
+    kinds = {type(algorithms()[name].spec) for name in KINDS}
+    assert kinds == {type(algorithm.spec) for algorithm in algorithms().values()}
+
+
+@pytest.mark.parametrize("name", EVERY_ALGORITHM)
 def test_shapes_and_finiteness(name):
     agent, sizes = make(name), sizes_of(name)
     history, metrics = updated(name, 4)
@@ -76,14 +79,14 @@ def test_shapes_and_finiteness(name):
     assert jax.tree.structure(history[0]) == jax.tree.structure(history[-1])
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", EVERY_ALGORITHM)
 def test_same_seed_same_bits_other_seed_others(name):
     once, again, other = (updated(name, 3, seed=seed)[0][-1] for seed in (0, 0, 1))
     assert leaves_equal(once, again)
     assert not leaves_equal(once, other)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", EVERY_ALGORITHM)
 def test_state_survives_the_file(name, tmp_path):
     history, _ = updated(name, 3)
     write_arrays(tmp_path / "state.safetensors", flatten(history[-1], "agent"))
@@ -91,7 +94,7 @@ def test_state_survives_the_file(name, tmp_path):
     assert leaves_equal(unflatten(read_arrays(tmp_path / "state.safetensors"), template, "agent"), history[-1])
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", EVERY_ALGORITHM)
 def test_everything_that_can_learn_does(name):
     history, _ = updated(name, 20)  # the longest delay
     assert trainables(history[0])
@@ -104,7 +107,7 @@ def test_everything_that_can_learn_does(name):
             assert not new.any() if running else not np.array_equal(old, new), path + name
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if isinstance(algorithms()[name].spec, Spec)])
+@pytest.mark.parametrize("name", all_but_slow([n for n, a in algorithms().items() if isinstance(a.spec, Spec)], KINDS))
 def test_what_is_delayed_moves_on_time(name):
     spec = small(name)
     history, _ = updated(name, 4)
@@ -254,11 +257,13 @@ def program(name, spec):
 
 @pytest.mark.parametrize(
     ("name", "given"),
-    [(name, {}) for name in ("me-ddpg", "me-ddpg-x", "redq", "ace", "ace-flat", "me-crossq", "me-tqc", "me-qr-dqn")]
-    + [("me-sac-discrete", {})]
+    [(name, {}) for name in ("redq", "ace", "me-crossq", "me-tqc", "me-sac-discrete")]
     + [("me-sac", {"search": Search(how="thompson")}), ("me-dqn", {"search": Search(), "max_grad_norm": 1.0})]
-    + [pytest.param(name, {}, marks=pytest.mark.slow) for name in ("td3", "sac", "droq", "sunrise-ucb")]
-    + [pytest.param("me-ddpg", {"search": Search()}, marks=pytest.mark.slow)],
+    + [pytest.param("me-ddpg", given, marks=pytest.mark.slow) for given in ({}, {"search": Search()})]
+    + [
+        pytest.param(name, {}, marks=pytest.mark.slow)
+        for name in ("td3", "sac", "droq", "sunrise-ucb", "me-ddpg-x", "ace-flat", "me-qr-dqn")
+    ],
 )
 def test_every_field_matters(name, given):
     """No knob that turns nothing: changing any field changes what the algorithm does."""

@@ -18,8 +18,8 @@ from mepg.algos import algorithms
 from mepg.core import policies
 from mepg.core.spec import Dropout
 from mepg.native.library import State, compile_function
-from tests.conftest import jit_quickly, make_batch, sizes_of
-from tests.core.test_agent import ALL, make, small, trainables
+from tests.conftest import EVERY_ALGORITHM, all_but_slow, jit_quickly, make_batch, sizes_of
+from tests.core.test_agent import make, small, trainables
 
 GOLDEN = Path(__file__).parent.parent / "data" / "golden.json"
 UPDATES = 200
@@ -97,12 +97,12 @@ def departures(name, found):
     return far
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", EVERY_ALGORITHM)
 def test_golden_trace(name):
     assert departures(name, trace(name)) == {}
 
 
-@pytest.mark.parametrize("name", ["me-ddpg", "me-sac", *(pytest.param(name, marks=pytest.mark.slow) for name in ALL)])
+@pytest.mark.parametrize("name", all_but_slow(algorithms(), ["me-sac"]))
 def test_golden_trace_in_native_code(name, native):
     agent = algorithms()[name].build(small(name), sizes_of(name))  # make's are jitted already
     first = agent.init(jax.random.key(7))
@@ -132,10 +132,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize(
-    "name",
-    ["me-sac", *(pytest.param(n, marks=pytest.mark.slow) for n in ("me-ddpg", "me-sac-r", "redq", "sunrise"))],
-)
+@pytest.mark.parametrize("name", all_but_slow(["me-sac", "me-ddpg", "me-sac-r", "redq", "sunrise"], ["me-sac"]))
 def test_a_changed_formula_is_noticed(name, change):
     spec = small(name)
     assert departures(name, trace(name, make(name, replace(spec, **CHANGES[change](spec)))))
@@ -148,7 +145,7 @@ def test_two_masks_in_place_of_one_are_noticed():
     )
 
 
-@pytest.mark.parametrize("name", ["sac", "me-sac-r", "droq"])
+@pytest.mark.parametrize("name", all_but_slow(["sac", "me-sac-r", "droq"], ["sac"]))
 def test_a_changed_sign_is_noticed(name, monkeypatch):
     """Of the entropy, in Eq. (6), (7) and (8)."""
     squash = policies.squash
@@ -171,5 +168,5 @@ def written(name):
 
 if __name__ == "__main__":
     named = sys.argv[1:]
-    recorded = json.loads(GOLDEN.read_text()) | {name: written(name) for name in named or ALL}
-    GOLDEN.write_text(json.dumps({name: recorded[name] for name in ALL if name in recorded}, indent=1) + "\n")
+    recorded = json.loads(GOLDEN.read_text()) | {name: written(name) for name in named or algorithms()}
+    GOLDEN.write_text(json.dumps({name: recorded[name] for name in algorithms() if name in recorded}, indent=1) + "\n")

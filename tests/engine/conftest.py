@@ -1,10 +1,10 @@
 """Workers find the stub environments."""
 
-from pathlib import Path
-
 import pytest
+
+from tests.run.processes import PATH
 
 
 @pytest.fixture(autouse=True)
 def _stubs_for_workers(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent.parent.parent))
+    monkeypatch.setenv("PYTHONPATH", PATH)

@@ -16,7 +16,7 @@ from mepg.engine.ray import Ray
 from mepg.engine.schedule import carry_out
 from mepg.errors import UsageError
 from tests.engine.runs import Looking, job
-from tests.run.processes import assert_same_run
+from tests.run.processes import PATH, assert_same_run
 
 STEPS = 4000  # long enough for both to be under way when the node dies
 RAY = Path(sys.executable).parent / "ray"
@@ -49,7 +49,7 @@ def cluster(tmp_path):
     """A head and a second node; gives the head's address and the second node's processes."""
     port = free_port()
     environment = {**os.environ, "RAY_health_check_failure_threshold": "2", "RAY_health_check_period_ms": "1000"}
-    environment["PYTHONPATH"] = str(Path(__file__).parent.parent.parent)
+    environment["PYTHONPATH"] = PATH
     nodes = []
     start = [str(RAY), "start", "--block", "--num-cpus=1", "--object-store-memory=80000000", "--disable-usage-stats"]
     for where in (["--head", f"--port={port}", "--include-dashboard=false"], [f"--address=127.0.0.1:{port}"]):

@@ -14,30 +14,8 @@ from mepg.run.loop import Loop
 from mepg.run.program import Program
 from mepg.run.replay import Replay
 from tests.conftest import leaves_equal
+from tests.envs.own import Numbered
 from tests.run.stubs import make_loop
-
-
-class Numbered(gymnasium.Env):
-    """Observes (which episode of this copy, step); lasts 5 steps, then 8, then 5, ...; the short ones are terminal."""
-
-    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
-    action_space = gymnasium.spaces.Box(-2, 2, (1,), np.float32)
-
-    def __init__(self):
-        self.episode, self.seeds = -1, []
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.episode, self.at = self.episode + 1, 0
-        self.seeds.append(seed)
-        return np.array([self.episode, 0], np.float32), {}
-
-    def step(self, action):
-        self.at += 1
-        short = self.episode % 2 == 1  # the first, which is burned, is number 0
-        over = self.at == (5 if short else 8)
-        obs = np.array([self.episode, self.at], np.float32)
-        return obs, float(self.at), over and short, over and not short, {"at": self.at}
 
 
 class LikeStableBaselines:

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mepg.algos import algorithms
 from mepg.core.normalise import normalised
 from mepg.core.policies import follow_best
 from mepg.core.types import Sizes
@@ -17,7 +16,7 @@ from mepg.export.compiled import act_compiled, find_compiler
 from mepg.export.operations import trace
 from mepg.export.standalone import run
 from tests.algos.discrete import dqn
-from tests.conftest import jit_quickly, sizes_of
+from tests.conftest import EVERY_ALGORITHM, jit_quickly, sizes_of
 from tests.export.policies import SIZES, some_agent
 
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic")
@@ -43,7 +42,7 @@ def assert_exports(compiler, agent, state, sizes=SIZES):
     assert np.std(expected) > 0.01, "a policy that does something"
 
 
-@pytest.mark.parametrize("name", algorithms())
+@pytest.mark.parametrize("name", EVERY_ALGORITHM)
 def test_every_algorithm_exports(compiler, name):
     assert_exports(compiler, *some_agent(name), sizes_of(name))
 

@@ -13,21 +13,21 @@ from mepg.engine import local
 from mepg.engine.local import Local
 from mepg.engine.schedule import ATTEMPTS, carry_out
 from tests.engine.runs import Looking, job, workers
-from tests.run.processes import ROOT, assert_same_run, newest, start, wait_for
+from tests.run.processes import PATH, assert_same_run, newest, start, wait_for
 
 pytestmark = pytest.mark.faults
 
 
 @pytest.fixture(autouse=True)
 def _stubs_for_workers(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", PATH)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT))
+        patch.setenv("PYTHONPATH", PATH)
         assert carry_out([job(folder / "run")], Local(1), folder / "logs", Looking(), lambda: False) == []
     return folder / "run"
 

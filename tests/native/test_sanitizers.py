@@ -72,10 +72,6 @@ def test_memory_and_behaviour(tmp_path):
     run(case("me-sac"), tmp_path, "g++ -O1", MEMORY)
 
 
-def test_races(tmp_path):
-    run(case("td3"), tmp_path, "g++ -O1", RACES, threads=2)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("name", list(algorithms()))

@@ -15,6 +15,7 @@ from mepg.run.config import Config
 from mepg.run.loop import Loop
 from mepg.run.program import Program
 from mepg.run.replay import Replay
+from tests.envs.own import Box as Box
 
 SIZES = Sizes(obs=1, action=1)
 
@@ -92,60 +93,3 @@ def make_loop(
     eval_env = None if envs.count > 1 else eval_env or CountingEnv(3)
     program = Program(config, agent or stub_agent(), envs.sizes)
     return Loop(config, program, envs, eval_env, Replay(replay_size, envs.sizes))
-
-
-class Box(gymnasium.Env):
-    """A Gymnasium environment with whatever spaces and whatever faults a test asks for."""
-
-    def __init__(self, low=-1.0, high=1.0, actions=None, observations=None, fault=None, at=0, dtype=np.float32):
-        box = gymnasium.spaces.Box
-        self.action_space = actions or box(low, high, (2,), dtype)
-        self.observation_space = observations or box(-np.inf, np.inf, (3,), np.float32)
-        self.fault, self.at = fault, at
-        self.last_action = None
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = 0
-        return self.np_random.standard_normal(3).astype(np.float32), {}
-
-    def step(self, action):
-        assert self.action_space.contains(action), action
-        self.last_action = action
-        self.steps += 1
-        obs, reward = self.np_random.standard_normal(3).astype(np.float32), float(np.sum(action))
-        if self.steps == self.at:
-            match self.fault:
-                case "nan observation":
-                    obs[1] = np.nan
-                case "infinite reward":
-                    reward = float("inf")
-                case "wrong shape":
-                    obs = obs[:2]
-                case "exception":
-                    raise RuntimeError("the simulator is gone")
-                case "huge reward":
-                    reward = 1e30
-        return obs, reward, False, self.steps >= 50 and self.fault != "no end", {}
-
-
-for name, kwargs in {
-    "Plain": {},
-    "Scaled": {"low": -3.0, "high": 5.0},
-    "Double": {"dtype": np.float64},
-    "Unbounded": {"low": -np.inf, "high": np.inf},
-    "Discrete": {"actions": gymnasium.spaces.Discrete(3)},
-    "MultiBinary": {"actions": gymnasium.spaces.MultiBinary(3)},
-    "TooMany": {"actions": gymnasium.spaces.Discrete(2**24 + 1)},
-    "IntegerBox": {"actions": gymnasium.spaces.Box(0, 3, (2,), np.int64)},
-    "DictObs": {"observations": gymnasium.spaces.Dict({"x": gymnasium.spaces.Box(-1, 1, (1,))})},
-    "ImageObs": {"observations": gymnasium.spaces.Box(0, 1, (8, 8))},
-    "NanObs": {"fault": "nan observation", "at": 30},
-    "InfReward": {"fault": "infinite reward", "at": 30},
-    "WrongShape": {"fault": "wrong shape", "at": 30},
-    "Raises": {"fault": "exception", "at": 30},
-    "HugeReward": {"fault": "huge reward", "at": 30},
-    "Endless": {"fault": "no end"},
-}.items():
-    if f"Stub{name}-v0" not in gymnasium.registry:
-        gymnasium.register(f"Stub{name}-v0", entry_point=Box, kwargs=kwargs)

@@ -12,31 +12,23 @@ from mepg.run.config import Config
 from mepg.run.folder import Folder
 from mepg.run.identity import Identity
 from mepg.run.policy import load_policy, save_policy
-from tests.conftest import leaves_equal
+from tests.conftest import EVERY_ALGORITHM, all_but_slow, leaves_equal
 
 # The first episodes are short: several begin and end on the way.
 ENVS = {"box": "InvertedPendulumBulletEnv-v0", "discrete": "CartPole-v1"}
 SETTINGS = ["hidden=16,16", "batch_size=16", "warmup=30", "replay_size=60"]  # the ring wraps
 
-
-PARENTS = ("me-ddpg", "me-sac", "redq", "me-dqn", "me-qr-dqn", "me-tqc", "me-sac-discrete")
-ABLATIONS = [name for name, algorithm in algorithms().items() if algorithm.parent in PARENTS]
+THOMPSON = ["me-sac search.how=thompson", "me-dqn search.how=thompson"]  # which remember a mask
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=pytest.mark.slow) if name in ABLATIONS else name for name in algorithms()]
-    + ["me-sac search.how=thompson", "me-dqn search.how=thompson"],  # which remember a mask
-)
+@pytest.mark.parametrize("name", EVERY_ALGORITHM + THOMPSON)
 def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     """In one process, so that everything is compiled once; test_resume.py kills real ones."""
     check(name, "xla", tmp_path)
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["me-ddpg", "me-dqn", "me-sac search.how=thompson precision=mixed"]
-    + [pytest.param(name, marks=pytest.mark.slow) for name in algorithms()],
+    "name", [*all_but_slow(algorithms(), ["me-dqn"]), "me-sac search.how=thompson precision=mixed"]
 )
 def test_the_same_in_native_code(name, tmp_path, native):
     check(name, "native", tmp_path)

@@ -135,6 +135,7 @@ def test_what_is_kept_is_said_and_damage_to_it_leaves_the_finished_run_as_it_was
     assert main([*argv, "--steps", "100"]) == 0
 
 
+@pytest.mark.faults
 def test_kill_9_in_the_longer_part(tmp_path):
     def argv(out, steps):
         return command(

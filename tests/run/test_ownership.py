@@ -7,54 +7,11 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from mepg.envs.vector import make_envs
 from mepg.run.loop import Loop
-from tests.conftest import leaves_equal
+from tests.conftest import all_but_slow, leaves_equal
+from tests.envs.own import Scribbles, ScribblesWide, Tidy, TidyWide
 from tests.run.stubs import CountingEnv, make_loop
 
 STEPS, WARMUP, SAVED_AT = 60, 20, 44
-
-
-class Tidy(gymnasium.Env):
-    """What it observes depends on every action of the episode; it lasts 9 steps."""
-
-    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
-    bound = 1.0
-
-    def __init__(self):
-        self.action_space = gymnasium.spaces.Box(-self.bound, self.bound, (1,), np.float32)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.at, self.sum = 0, float(self.np_random.uniform())
-        return self.look(), {}
-
-    def look(self):
-        self.seen = np.array([self.at, self.sum], np.float32)
-        return self.seen
-
-    def step(self, action):
-        self.at += 1
-        self.sum += float(action[0])
-        self.done_with(action)
-        return self.look(), self.sum, False, self.at == 9, {"seen": self.seen}
-
-    def done_with(self, action):
-        pass
-
-
-class Scribbles(Tidy):
-    """Writes on the action it was given, and on the observation that it returned before."""
-
-    def done_with(self, action):
-        action *= 0.5
-        self.seen[:] = 99
-
-
-class TidyWide(Tidy):
-    bound = 2.0
-
-
-class ScribblesWide(Scribbles):
-    bound = 2.0
 
 
 class LikeStableBaselines:
@@ -116,7 +73,7 @@ def record(loop):
 
 
 @pytest.mark.parametrize(("tidy", "scribbles"), [(Tidy, Scribbles), (TidyWide, ScribblesWide)])
-@pytest.mark.parametrize("held", HELD)
+@pytest.mark.parametrize("held", all_but_slow(HELD, HELD.keys() - {"processes"}))
 def test_an_environment_may_write_on_what_it_gets(held, tidy, scribbles):
     expected, given = make(held, tidy), make(held, scribbles)
     list(expected)

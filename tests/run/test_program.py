@@ -7,7 +7,7 @@ import pytest
 from mepg.run.config import Config
 from mepg.run.program import Program
 from mepg.run.replay import row_width
-from tests.conftest import SIZES, leaves_equal
+from tests.conftest import SIZES, all_but_slow, leaves_equal
 
 SETTINGS = ["hidden=8,8", "batch_size=8"]
 
@@ -23,7 +23,7 @@ def some_rows(count):
     return rng.uniform(-1, 1, (count, row_width(SIZES))).astype(np.float32), np.arange(count, dtype=np.uint32)
 
 
-@pytest.mark.parametrize("name", ["me-sac", "me-ddpg", "sunrise", "ace"])
+@pytest.mark.parametrize("name", all_but_slow(["me-sac", "me-ddpg", "sunrise", "ace"], ["me-sac", "ace"]))
 def test_learning_and_acting_in_one_call_is_one_after_the_other(name):
     _, program = make(name)
     memory, obs = program.begin(program.nothing_yet(), 0, 0), np.array([[0.1, 0.2, 0.3]], np.float32)

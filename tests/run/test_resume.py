@@ -36,14 +36,14 @@ from tests.run.processes import (
             [],
             marks=pytest.mark.faults,
         ),
-        ("me-sac", "HopperBulletEnv-v0", ["replay_size=400"], ["--envs", "4", "--normalize-obs"]),
-        ("me-sac", "HopperBulletEnv-v0", ["replay_size=400", "n_step=3"], ["--envs", "2"]),
+        ("me-sac", "HopperBulletEnv-v0", ["replay_size=400", "n_step=3"], ["--envs", "4", "--normalize-obs"]),
     ],
 )
 def test_kill_9_at_random_moments(algorithm, env, settings, extra, tmp_path):
     check_kills(algorithm, env, settings, extra, tmp_path)
 
 
+@pytest.mark.faults
 def test_kill_9_in_native_code(tmp_path, native):
     check_kills("me-sac", "HopperBulletEnv-v0", ["replay_size=400"], [], tmp_path)
     assert Folder(tmp_path / "killed").config().backend == "native"
@@ -66,7 +66,7 @@ def check_kills(algorithm, env, settings, extra, tmp_path):
     assert not (tmp_path / "killed" / "replay").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.faults)])
 def test_signals_save_and_leave_with_a_word(number, tmp_path):
     """Stopped in the middle of an episode, at a step that is no checkpoint's."""
     argv = command("me-ddpg", "HopperBulletEnv-v0", tmp_path / "stopped", steps=1200)
@@ -100,7 +100,7 @@ def test_a_second_signal_ends_an_evaluation_that_never_does(tmp_path):
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.faults)])
 def test_a_signal_while_a_simulator_is_silenced_has_its_word_too(number, tmp_path):
     """PyBullet's first words are kept off stderr; ours are not."""
     code = f"""
@@ -153,6 +153,7 @@ def test_nothing_can_go_wrong_once_a_run_is_safe(tmp_path):
     assert wrong.stderr.count("\n") == 1
 
 
+@pytest.mark.faults  # in one process: tests/faults/test_damage.py
 def test_damaged_checkpoint_falls_back_to_the_one_before(tmp_path):
     argv = command("ddpg", "InvertedPendulumBulletEnv-v0", tmp_path / "a", steps=1200)
     while len(checkpoints(tmp_path / "a")) < 2:

@@ -53,7 +53,7 @@ def takes_run_settings(init: Callable[P, None]) -> Callable[P, None]:
 
 
 def run_settings(others: dict[str, Any]) -> dict[str, Any]:
-    """Take them out of the arguments; those that are not there are as usual."""
+    """Remove them from the arguments; one that is missing has its usual value."""
     found = {setting.name: others.pop(setting.name, setting.usual) for setting in _of_a_model()}
     for setting in _of_a_model():
         setting.check(found[setting.name])
@@ -67,7 +67,7 @@ def _of_a_model() -> list[Setting]:
 
 
 def whole(name: str, value: Any, *, least: int) -> int:
-    """A whole number, at least this one; 1e5 is one to people."""
+    """A whole number, `least` or more; 1e5 counts as one."""
     number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or value != int(value) or value < least:
         raise UsageError(f"{name} must be a whole number, at least {least}, not {value!r:.80}")
@@ -183,7 +183,7 @@ def _batch_norm(value: Any, spec: Any, _: int) -> Settings:
 
 
 def _batch_norm_momentum(value: Any, spec: Any, _: int) -> Settings:
-    """Stable-Baselines3 says how much of the new there is, we how much of the old."""
+    """Stable-Baselines3 gives the weight of the new value, we that of the old one."""
     _require_field(spec, "batch_norm")
     if not isinstance(value, int | float):
         raise UsageError(f"batch_norm_momentum must be a number, not {value!r:.80}")
@@ -201,7 +201,7 @@ def _require_field(spec: Any, name: str) -> None:
 
 def _text(value: Any) -> str:
     if isinstance(value, float | np.floating) and float(value).is_integer() and abs(float(value)) >= 1:
-        return str(int(value))  # 1e6 is a whole number to people
+        return str(int(value))  # people write 1e6 for a whole number
     return "none" if value is None else str(value)
 
 
@@ -275,7 +275,7 @@ _NOT_HERE: dict[str, tuple[tuple[Any, ...], str]] = {
 
 
 def instead_of(attribute: str) -> str | None:
-    """What to use for an attribute of a model that Stable-Baselines3 has and this package has not."""
+    """What to use instead of an attribute that only Stable-Baselines3's models have."""
     if attribute in _SETTINGS or attribute in _NOT_HERE:
         return "it is an argument; its value is in model.spec"
     return INSTEAD.get(attribute)

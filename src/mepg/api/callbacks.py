@@ -11,7 +11,7 @@ Locals = dict[str, Any]
 
 
 class Callbacks:
-    """Any number of them. A missing method is one that has nothing to do."""
+    """Any number of callbacks. A method that one of them lacks is not called."""
 
     def __init__(self, given: Any) -> None:
         several = given if isinstance(given, list | tuple) else [] if given is None else [given]

@@ -34,7 +34,7 @@ def with_suffix(path: str | Path, suffix: str) -> Path:
 
 
 def name_of(location: Location) -> str:
-    """What messages call it."""
+    """Its name in messages."""
     return str(location) if isinstance(location, str | Path) else f"the open {type(location).__name__}"
 
 

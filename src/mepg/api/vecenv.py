@@ -22,7 +22,7 @@ Indices = None | int | Iterable[int]  # all environments, one, or some
 class VecEnv:
     """The environments that a model learns in.
 
-    To reset or to step them ends the episodes under way: `use` is called before.
+    Resetting or stepping them ends the current episodes: `use` is called first.
     """
 
     def __init__(self, envs: Envs, use: Callable[[], None]) -> None:
@@ -34,7 +34,7 @@ class VecEnv:
         self._actions: Any = None
         try:
             self.render_mode = self.get_attr("render_mode")[0]
-        except Exception:  # whatever an environment says that has none
+        except Exception:  # environments without one raise all sorts of errors
             self.render_mode = None
         self.metadata = {"render_modes": [] if self.render_mode is None else [self.render_mode]}
 
@@ -122,7 +122,7 @@ class VecEnv:
         return [method(*arguments, **keywords) for method in methods]
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: Indices = None) -> list[bool]:
-        """Whether each is, as far as it can be seen: in another process it cannot."""
+        """Whether each is wrapped in this class; False in other processes, where we cannot look."""
         chosen, single = self._get_indices(indices), self._single
         return [single is not None and _is_wrapped(single[index], wrapper_class) for index in chosen]
 
@@ -153,7 +153,7 @@ class VecEnv:
         return [indices] if isinstance(indices, int) else list(indices)
 
     def getattr_depth_check(self, name: str, already_found: bool) -> str | None:
-        """Stable-Baselines3's wrappers ask this of what they are around: who hides an attribute of theirs."""
+        """Who hides an attribute of theirs: Stable-Baselines3's wrappers ask this of the environment inside."""
         return f"{type(self).__module__}.{type(self).__name__}" if already_found and hasattr(self, name) else None
 
 

@@ -59,7 +59,7 @@ def answer(arguments: Arguments) -> Answer:
 
 @contextlib.contextmanager
 def _watching(console: "Console") -> Iterator[Callable[[str, int, int], None]]:
-    """A line that says what is measured, and how far that is; lines where there is no terminal."""
+    """What is being measured, and how far it has got: one line that changes, or several where there is no terminal."""
     with console.status("") as status:
 
         def watch(what: str, turn: int, rounds: int) -> None:

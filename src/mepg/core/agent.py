@@ -45,7 +45,7 @@ def one_actor(spec: Spec, sizes: Sizes, critics: Critics) -> Actors:
 
 
 def actors_of(policy: policies.Policy, critics: Critics) -> Actors:
-    """The same with a policy that is there already."""
+    """The same, for a policy that has been made."""
     return Actors(
         init=policy.init,
         sample=lambda phi, _, obs, key: policy.sample(phi, obs, key),

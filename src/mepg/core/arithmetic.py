@@ -49,7 +49,7 @@ def start_jax() -> None:
     """Have JAX look for its devices, as it would at its first computation; a UsageError if it was sent to none."""
     try:
         jax.devices()
-    except Exception as error:  # of any kind: for JAX_PLATFORMS=cuda an AssertionError without a word
+    except Exception as error:  # JAX_PLATFORMS=cuda, for instance, raises an AssertionError without a message
         if asked := jax.config.values["jax_platforms"]:
             said = f"JAX_PLATFORMS asks for {asked!r}, which JAX cannot use here: cpu is always there"
         else:

@@ -36,7 +36,7 @@ class Critics(NamedTuple):
 
 
 def make_critics(spec: CriticSpec, sizes: Sizes, network: Network | None = None) -> Critics:
-    """The critics that a spec describes, with the network that it describes too or another one."""
+    """The critics that a spec describes, of the spec's network unless another one is given."""
     discrete, quantiles = sizes.action_kind == "discrete", spec.quantiles
     choices, atoms = sizes.action if discrete else 1, 1 if quantiles is None else quantiles.count
     if network is None:

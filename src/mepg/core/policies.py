@@ -25,7 +25,7 @@ class Policy(NamedTuple):
 
 
 def make_policy(spec: Spec, sizes: Sizes, network: Network | None = None) -> Policy:
-    """The policy that a spec describes, with the network that it describes too or another one."""
+    """The policy that a spec describes, with the spec's network unless another one is given."""
     if network is None:
         widths = (sizes.obs, *spec.hidden, head_width(spec, sizes))
         network = make_network(widths, spec.init, precision=spec.precision)

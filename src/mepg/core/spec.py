@@ -264,7 +264,7 @@ def require_doubt(spec: CriticSpec, search: Search) -> None:
         )
 
 
-# Beyond these a value is a slip of the keyboard, and would end in an error of the machine's.
+# A value outside these bounds is a typing error, and would fail much later, with an obscure message.
 _LARGEST = MappingProxyType(
     {
         "critics": 1_000,

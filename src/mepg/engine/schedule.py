@@ -50,7 +50,7 @@ class Failure(NamedTuple):
 
 
 class Watch(Protocol):
-    """Whoever is shown the progress."""
+    """Whoever watches the progress."""
 
     def show(self, going_on: dict[Job, Progress], finished: int, failures: Sequence[Failure]) -> None:
         """Called several times a second."""

@@ -1,7 +1,7 @@
 """The C form: one file for a C99 compiler, with a loop for each operation of a program.
 
-It acts on one observation. A value is an array of C, or another view of one: what only rearranges numbers costs
-nothing, and arrays that nobody reads any more are used again.
+It acts on one observation. A value is an array of C or a view of one, so rearranging numbers costs nothing, and
+arrays that are no longer read are used again.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def to_c(program: Operations, sizes: Sizes, about: dict[str, Any]) -> str:
         *(f"    {line}" for line in (*constants, *([] if OBS in used else ["(void)obs;"]), *body)),
         "}",
     ]
-    # A file that is included twice does not count twice; another policy is another file, and must not be left out.
+    # Including the same policy twice is harmless. Another policy gets a guard of its own, so it is not skipped.
     guard = "POLICY_H_" + hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
     said = _comment(", ".join(f"{name} {value}" for name, value in about.items()))
     return "\n".join([said, f"#ifndef {guard}", f"#define {guard}", "", *lines, "", "#endif", ""])
@@ -67,7 +67,7 @@ class _Array(NamedTuple):
     offset: int = 0
 
     def at(self, *index: str) -> str:
-        """The number at an index of as many axes, or more in front; an axis of length 1 goes along with any."""
+        """The number at an index. Extra axes in front are ignored, and an axis of length 1 is broadcast."""
         terms = [str(self.offset)] if self.offset else []
         for i, length, stride in zip(index[len(index) - len(self.shape) :], self.shape, self.strides, strict=True):
             if length > 1 and stride and i != "0":
@@ -92,7 +92,7 @@ _VALUE = re.compile(r"\bv\d+\b")
 
 
 class _Writer:
-    """A program as it is written down."""
+    """Writes a program as C."""
 
     def __init__(self, program: Operations, obs_size: int) -> None:
         with np.errstate(all="ignore"):
@@ -143,7 +143,7 @@ class _Writer:
 
 
 def _needed(steps: list[_Step], result: str) -> list[_Step]:
-    """Those that the result depends on: what picks one of one, for instance, is never read."""
+    """The steps that the result depends on. Where there is one actor, for instance, nobody reads which was chosen."""
     wanted, needed = {result}, []
     for step in reversed(steps):
         if step.writes in wanted:
@@ -153,7 +153,7 @@ def _needed(steps: list[_Step], result: str) -> list[_Step]:
 
 
 def _with_places(steps: list[_Step], end: list[str]) -> list[str]:
-    """All lines, with arrays in front that are there at once; one that nobody reads any more is written again."""
+    """All lines, after the declarations of their arrays. An array that is no longer read is used again."""
     last = {name: number for number, step in enumerate(steps) for name in (step.writes, *step.reads)}
     last |= {name: len(steps) for line in end for name in _VALUE.findall(line)}
     place_of: dict[str, str] = {}
@@ -181,7 +181,7 @@ def _index(shape: Sequence[int]) -> list[str]:
 
 
 def _nest(shape: Sequence[int], *inner: str, names: str = "i") -> list[str]:
-    """Loops over all that a shape holds, around some lines."""
+    """Loops over every index of a shape, around some lines."""
     loops = [(f"{names}{axis}", length) for axis, length in enumerate(shape) if length != 1]
     heads = [f"for (int {i} = 0; {i} < {n}; {i}++) {{" for i, n in loops]
     indent = ["    " * depth for depth in range(len(loops) + 1)]
@@ -197,7 +197,7 @@ def _literal(number: float | int | bool) -> str:
         return str(int(number))
     if not math.isfinite(number):
         return "NAN" if math.isnan(number) else "INFINITY" if number > 0 else "-INFINITY"
-    text = f"{number:.9g}"  # which float32 comes back from exactly
+    text = f"{number:.9g}"  # nine digits give exactly this float32 back
     return f"{text}f" if any(c in text for c in ".e") else f"{text}.0f"
 
 

@@ -22,7 +22,7 @@ FLAGS = ("-std=c99", "-O2")
 _COMPILERS = ("cc", "gcc", "clang")
 _SECONDS = 300  # for a compiler: a policy of a million weights takes some
 
-# It acts on each observation, and then again, on a clock. Through a pointer that could change, nothing is left out.
+# Acts on each observation, and then again against the clock. The pointer is volatile, so no call is optimised away.
 _TRIAL = """
 #include <stdio.h>
 #include <time.h>

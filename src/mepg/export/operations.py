@@ -59,7 +59,7 @@ def trace(act: Callable[[Any, jax.Array], jax.Array], state: Any, obs_size: int)
 
 
 class _Builder:
-    """A program as it comes about. Every value has a name; a value that is known already is a constant."""
+    """A program under construction. Every value has a name; one that is already known is a constant."""
 
     def __init__(self) -> None:
         self.constants: Arrays = {}
@@ -123,7 +123,7 @@ _KINDS = {"f": "float32", "i": "int64", "u": "int64", "b": "bool"}  # of numbers
 
 
 def _lengths(shape: Sequence[Any], of_batch: Any) -> list[Any]:
-    """A shape as plain numbers; the batch's length, which nobody knows yet, is `of_batch`."""
+    """A shape as plain numbers; the batch's length, not known yet, is `of_batch`."""
     return [int(length) if isinstance(length, int | np.integer) else of_batch for length in shape]
 
 
@@ -142,7 +142,7 @@ def _broadcast(to: _Builder, equation: Equation, x: str) -> str:
     for axis, length in zip(kept, _lengths(before, -1), strict=True):
         placed[axis] = length
     x = to.add("reshape", x, shape=placed)
-    # A length of 1 leaves a length as it is: so the batch's is never needed.
+    # Expanding by 1 changes no length, so the batch's is never needed.
     wanted = [1 if was == -1 else length for was, length in zip(placed, _lengths(shape, 1), strict=True)]
     return x if wanted == [1 if was == -1 else was for was in placed] else to.add("expand", x, shape=wanted)
 

@@ -21,9 +21,9 @@ from mepg.run.files import write_whole
 from mepg.run.loop import Evaluations
 from mepg.words import many
 
-WINDOW = 10  # evaluations, of the paper's 200; of fewer, fewer
+WINDOW = 10  # evaluations, where there are the paper's 200; fewer where there are fewer
 INK, LINE = "#444444", "#1f5fa8"
-# In full: a style that the process has chosen does not show.
+# Complete, so that no style of the user's shows through.
 STYLE = style.context(["default", {
     "figure.constrained_layout.use": True, "figure.labelsize": 9, "axes.spines.top": False, "axes.spines.right": False,
     "axes.titlelocation": "left", "axes.titlesize": 10, "axes.titlecolor": INK, "axes.labelsize": 9,
@@ -183,7 +183,7 @@ def draw_heat_map(title: str, envs: Sequence[str], rows: Mapping[str, Mapping[st
 
 
 def _curve(label: str, colour: str, runs: Sequence[Measured]) -> Curve:
-    # One's own runs of a row are evaluated at the same steps. Others' may not be: theirs are read off between two.
+    # Our own runs of a row are evaluated at the same steps. Others' may not be: theirs are interpolated.
     steps = np.unique(np.concatenate([run.steps for run in runs]))
     steps = steps[steps >= max(run.steps[0] for run in runs)]
     means = np.array([np.interp(steps, run.steps, run.means, right=np.nan) for run in runs])
@@ -196,7 +196,7 @@ def _curve(label: str, colour: str, runs: Sequence[Measured]) -> Curve:
 
 
 def _hours(steps: npt.NDArray[np.int64], runs: Sequence[Measured]) -> list[float] | None:
-    """Each stretch costs what it costs on average those that got through it: so the sum never falls."""
+    """From one step to the next, the mean cost of the runs that got that far: so the sum never falls."""
     known = [(run.steps, run.hours) for run in runs if run.hours is not None]
     if len(known) < len(runs):
         return None

@@ -135,7 +135,7 @@ def _folders(path: Path) -> Iterator[tuple[Path, str | None]]:
     links: list[Path] = []
     for place, folders, files in os.walk(path, onerror=unreadable.append):
         if "run.json" in files:
-            folders.clear()  # what lies deeper is the run's own
+            folders.clear()  # deeper folders belong to the run
             yield Path(place), None
         elif TRACES & set(files):
             folders.clear()

@@ -22,7 +22,7 @@ from mepg.run.replay import Replay
 
 
 def assemble(config: Config, envs: Envs, eval_env: Env | None = None) -> Loop:
-    """In environments that are there. Without `eval_env` nothing is evaluated. The loop's config says its backend."""
+    """In existing environments. Without `eval_env` nothing is evaluated. The loop's config says its backend."""
     program, note = make_program(config, config.build(envs.sizes), envs.sizes)
     replay = Replay(config.spec.replay_size, envs.sizes)
     return Loop(replace(config, backend=program.backend), program, envs, eval_env, replay, note)
@@ -40,7 +40,7 @@ def open_loop(config: Config, watchdog: Watchdog | None = None) -> Iterator[Loop
 
 
 def make_program(config: Config, agent: Agent, sizes: Sizes) -> tuple[Program, str]:
-    """On the config's backend; and where that is `auto`, and it came to XLA, a line that says why."""
+    """On the config's backend. If that is `auto` and XLA had to be chosen, also a line that says why."""
     if config.backend == "xla":
         return Program(config, agent, sizes), ""
     try:

@@ -33,9 +33,9 @@ A_BACKEND: Bound = ("auto, native or xla", lambda value: value in ("auto", "nati
 
 
 def setting(default: Any, words: str, metavar: str = "N", bound: Bound | None = None, usual: Any = None) -> Any:
-    """A field of a dataclass that people can set. `default` is what a file means that does not say.
+    """A field of a dataclass that people can set. `default` is its value in a file that does not mention it.
 
-    :param usual: what a person gets who does not say, if that is something else
+    :param usual: its value for people who do not set it, if that is another one
     """
     usual = default if usual is None else usual
     return field(default=default, metadata={"words": words, "metavar": metavar, "bound": bound, "usual": usual})
@@ -104,7 +104,7 @@ class Config:
         False, "scale observations to mean 0 and variance 1, by running statistics saved with the policy"
     )
     threads: int = setting(1, "cores to compute on", bound=ONE_OR_MORE)  # the order of a sum depends on it
-    # Bits depend on it. A run is never stored with "auto", but with what that came to; those from before had only XLA.
+    # Bits depend on it. A stored run never says "auto", but what was chosen; older runs had only XLA.
     backend: str = setting(
         "xla", "native (C++ compiled for this agent), xla, or auto: native if it works", "NAME", A_BACKEND, usual="auto"
     )

@@ -63,7 +63,7 @@ def _write(path: Path, identity: Identity, state: Any, about: dict[str, Any]) ->
 
 
 def require_its_own(path: Path, about: dict[str, Any], config: Config) -> None:
-    """Refuse a policy that says it is of another run; how long a run is to be is not said by all."""
+    """Refuse a policy that belongs to another run. Not all files say how long their run is to be."""
     whose = about.get("config")
     if not isinstance(whose, dict) or Config.from_json({**whose, "steps": config.steps}) != config:
         raise Damaged(f"{path.name} is another run's")
@@ -143,7 +143,7 @@ def online_networks(state: Any) -> Any:
 
 
 def ready_to_learn(online: Any, template: Any) -> Any:
-    """What `online_networks` took apart, with targets that begin as the networks are and an Adam that begins anew."""
+    """The inverse of `online_networks`: targets begin as copies of the networks, and Adam starts afresh."""
 
     def complete(like: Any, leaf: Any) -> Any:
         if not _is_trainable(like):

@@ -35,7 +35,7 @@ class Questions:
 
     @ours
     def draw_actions(self, state: Any, obs: Rows, number: int) -> Rows:
-        """Actions as exploration would choose them at the beginning of an episode, others for each number. [B, A]"""
+        """Actions as exploration would choose them at the beginning of an episode; each number draws others. [B, A]"""
         return np.asarray(self._draw_actions(state, obs, number, self._keys["predict"]))
 
     def _drawn(self, state: Any, obs: Array, number: Array, key: Key) -> Array:
@@ -59,7 +59,7 @@ class Questions:
 
     @ours
     def subnetworks(self, state: Any, obs: Rows, actions: Rows, count: int, number: int) -> Rows:
-        """Q of so many sub-networks, others for each number. [count, B]"""
+        """Q of `count` sub-networks; each number draws others. [count, B]"""
         return np.array(self._subnetworks(state, obs, actions, self._keys["belief"], number, count=count))
 
     def _each(self, state: Any, obs: Array, actions: Array, key: Key, number: Array, *, count: int) -> Array:

@@ -1,4 +1,4 @@
-"""One sitting of a run, from start to stop: open or resume its folder, take the steps, write down what they give."""
+"""One sitting of a run, from start to stop: open or resume its folder, take the steps, record what they give."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Session:
         self.notes: list[str] = []  # for the person who watches
         self.stopped_by: str | None = None  # the signal's name, if one ended this session
         self._open = contextlib.ExitStack()
-        with self._open:  # closes what was opened, should anything go wrong
+        with self._open:  # closes what was opened, if anything goes wrong
             self._prepare()
             self._open = self._open.pop_all()
 

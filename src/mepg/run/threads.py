@@ -22,7 +22,7 @@ def limit_threads(threads: int) -> None:
         raise UsageError(f"threads must be in [1, {available}], the cores that this process may use, not {threads}")
     said, asynchronous = os.environ.get("NPROC"), jax.config.values["jax_cpu_enable_async_dispatch"]
     os.environ["NPROC"] = str(threads)  # the size of XLA's thread pool; none of its flags changes that
-    # Handing a program over to another thread only costs time where there is no other core to run it.
+    # Without a second core, handing a program to another thread only costs time.
     jax.config.update("jax_cpu_enable_async_dispatch", threads > 1)
     try:
         with signals_off_the_heap():

@@ -17,7 +17,7 @@ TOLERANCE = 1e-3  # of a number, on another machine
 
 
 class Difference(NamedTuple):
-    """A number that came out otherwise."""
+    """A number that came out differently."""
 
     step: int
     name: str
@@ -36,7 +36,7 @@ class Difference(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What came of it."""
+    """What a comparison found."""
 
     until: int  # the last step that was compared
     numbers: int  # how many

@@ -86,7 +86,7 @@ class Trial(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of a trial."""
+    """A trial's outcome."""
 
     number: int
     settings: list[str]
@@ -114,7 +114,7 @@ class Study:
                 _wait_for(job.folder)
                 yield job
         while len(self._study.trials) < self._wanted:
-            self.look()  # what is known by now is worth knowing for the next proposal
+            self.look()  # the next proposal should know all results so far
             yield from self._begin(self._study.ask())
 
     def show(self, going_on: dict[Job, Progress], finished: int, failures: Sequence[Failure]) -> None:  # noqa: ARG002
@@ -163,7 +163,7 @@ class Study:
         return Outcome(trial.number, settings, trial.value, given_up=False)
 
     def counts(self) -> dict[str, int]:
-        """Trials by what came of them."""
+        """How many trials had which outcome."""
         states = [trial.state.name for trial in self._study.trials]
         names = {"complete": "COMPLETE", "given_up": "PRUNED", "failed": "FAIL", "unfinished": "RUNNING"}
         return {name: states.count(state) for name, state in names.items()}

@@ -1,4 +1,4 @@
-"""The paper's numbers that need no training: Table 10, all 56 cells."""
+"""The paper's tasks: their sizes, and what is counted from them, Table 10 with all its 56 cells."""
 
 import csv
 from pathlib import Path
@@ -9,7 +9,7 @@ from mepg.algos import algorithms
 from mepg.envs.env import Env
 from mepg.paper.tasks import PAPER_TASKS
 
-TABLE_10 = list(csv.DictReader((Path(__file__).parent / "data" / "table10.csv").read_text().splitlines()))
+TABLE_10 = list(csv.DictReader((Path(__file__).parent.parent / "data" / "table10.csv").read_text().splitlines()))
 
 
 @pytest.mark.parametrize("cell", TABLE_10, ids=lambda cell: f"{cell['algorithm']}-{cell['env']}")
