@@ -17,6 +17,8 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from mepg.run.files import read_arrays
 
 ROOT = Path(__file__).parent.parent.parent
+# tests/ on the path, so that the stub environments are there under the name tests.run.stubs:...
+PATH = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
 SMALL = ["hidden=16,16", "batch_size=16", "warmup=150"]
 
 
@@ -27,8 +29,7 @@ def command(algorithm, env, out, *, steps, settings=(), extra=()):
 
 
 def start(argv, **variables) -> subprocess.Popen:
-    # tests/ on the path, so that the stub environments are there under the name tests.run.stubs:...
-    env = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    env = {**os.environ, "PYTHONPATH": PATH, **variables}
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
 
@@ -36,7 +37,7 @@ def begun_with(code: str, folder: Path) -> dict[str, str]:
     """Variables for a process that runs this code before anything else."""
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(code)
-    return {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+    return {"PYTHONPATH": f"{folder}{os.pathsep}{PATH}"}
 
 
 def run(argv, **variables) -> subprocess.CompletedProcess:

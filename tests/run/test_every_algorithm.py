@@ -19,7 +19,7 @@ ENVS = {"box": "InvertedPendulumBulletEnv-v0", "discrete": "CartPole-v1"}
 SETTINGS = ["hidden=16,16", "batch_size=16", "warmup=30", "replay_size=60"]  # the ring wraps
 
 
-PARENTS = ("me-ddpg", "me-sac", "redq", "me-dqn", "me-qr-dqn", "me-tqc", "me-sac-discrete")
+PARENTS = ("me-ddpg", "me-sac", "redq", "me-dqn", "me-qr-dqn", "me-tqc", "me-crossq", "me-sac-discrete")
 ABLATIONS = [name for name, algorithm in algorithms().items() if algorithm.parent in PARENTS]
 
 
