@@ -20,6 +20,8 @@ def some_results():
         },
         "updates": dict.fromkeys(names, update),
         "loops": dict.fromkeys(measure.LOOP_ENVS, loops),
+        "beyond": dict.fromkeys(("dqn", "me-dqn", "tqc", "me-tqc", "crossq", "me-crossq"), loops["sac"])
+        | {"tqc in sbx": {"steps_per_second": 50.0, "megabytes": 900.0}},
         "two_runs": {"me-ddpg": {"throughput_against_one": 1.95, "steps_per_second": 600.0}},
         "pendulum": {"sac": 300.0, "me-sac": 200.0, "sac in rltools": 250.0},
         "simulators": {"HopperBulletEnv-v0": {"as_it_comes": 300.0, "here": 150.0, "ratio": 0.5}},
@@ -48,5 +50,7 @@ def test_tables_and_picture(tmp_path):
     text = show.to_markdown(some_results())
     assert "| ME-DDPG | 0.81 | 0.67 |" in text  # the paper's Table 3, mean over tasks of the ratio to TD3
     assert "| SUNRISE |" in text
+    assert "| tqc on HopperBulletEnv-v0 | 100 | 100 | 50 | 2.00 |" in text
+    assert "| dqn on CartPole-v1 | 100 | 100 |  |  |" in text, "no other library was asked for"
     show.draw(some_results(), tmp_path / "bench.png")
     assert (tmp_path / "bench.png").stat().st_size > 10_000

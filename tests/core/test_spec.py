@@ -73,6 +73,8 @@ def test_collapses():
     alone = {"critics": 1, "quantiles": Quantiles(count=1), "huber": None}
     assert replace(specs["tqc"], **alone) == replace(SAC, critics=1)
     assert replace(specs["me-tqc"], dropout=Dropout(p=0), actor_every=1) == replace(specs["tqc"], critics=1)
+    assert replace(specs["me-crossq"], dropout=Dropout(p=0)) == replace(specs["crossq"], critics=1)
+    assert specs["me-crossq-do"] == replace(specs["crossq"], critics=1)
     # REDQ and DroQ come down to SAC, given its schedule and its view of two critics
     like_sac = {"improve_on": "min", "actor_every": 1, "target_every": 2, "updates_per_step": 1}
     assert replace(specs["redq"], critics=2, subset=2, **like_sac) == SAC

@@ -13,6 +13,7 @@ import pytest
 
 from mepg.algos import algorithms
 from mepg.run.files import read_arrays
+from mepg.run.folder import Folder
 from tests.run.processes import (
     assert_same_run,
     begun_with,
@@ -111,6 +112,17 @@ def kill_9(argv, folder, kind, rng):
 @pytest.mark.parametrize("algorithm", algorithms())
 def test_kill_9(algorithm, tmp_path, count):
     """At least four times each, at moments of every kind; a moment that was missed is tried for again."""
+    check_kills(algorithm, tmp_path, count)
+
+
+@pytest.mark.parametrize("algorithm", ["me-dqn", "me-qr-dqn", "me-sac-discrete", "me-tqc", "me-crossq"])
+def test_kill_9_in_native_code(algorithm, tmp_path, count, native):
+    """Algorithms that differ in what they compute; me-sac is in tests/run/test_resume.py."""
+    check_kills(algorithm, tmp_path, count)
+    assert Folder(tmp_path / "killed").config().backend == "native"
+
+
+def check_kills(algorithm, tmp_path, count):
     rng = random.Random(algorithm)
     argv, folder = train(algorithm, tmp_path / "killed"), tmp_path / "killed"
     moments = Counter()

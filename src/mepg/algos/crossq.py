@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from mepg.algos import Algorithm
+from mepg.algos.mepg import INDEPENDENT
 from mepg.core import agent
 from mepg.core.bellman import Side, loss, lowest, target
 from mepg.core.critics import make_critics
@@ -193,19 +194,16 @@ def count_parameters(spec: CrossQ, sizes: Sizes) -> agent.Count:
     return agent.Count(as_paper=as_is - (head.w.size + head.b.size) // 2, as_is=as_is)
 
 
+def _named(spec: CrossQ, summary: str, parent: str) -> Algorithm:
+    return Algorithm(spec, summary, parent, build, count_parameters)
+
+
 CROSSQ = CrossQ()
 ME_CROSSQ = replace(CROSSQ, dropout=Dropout(), critics=1)
 
 ALGORITHMS = {
-    "crossq": Algorithm(
-        CROSSQ, "SAC with batch normalisation and without target networks", "sac", build, count_parameters
-    ),
-    "me-crossq": Algorithm(ME_CROSSQ, "the consistent Bellman update on CrossQ", "crossq", build, count_parameters),
-    "me-crossq-r": Algorithm(
-        replace(ME_CROSSQ, dropout=Dropout(masks="independent")),
-        "a separate mask on each side",
-        "me-crossq",
-        build,
-        count_parameters,
-    ),
+    "crossq": _named(CROSSQ, "SAC with batch normalisation and without target networks", "sac"),
+    "me-crossq": _named(ME_CROSSQ, "the consistent Bellman update on CrossQ", "crossq"),
+    "me-crossq-do": _named(replace(ME_CROSSQ, dropout=None), "without dropout", "me-crossq"),
+    "me-crossq-r": _named(replace(ME_CROSSQ, dropout=INDEPENDENT), "a separate mask on each side", "me-crossq"),
 }

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from mepg.algos import find
 from mepg.bench.peers import Peer
 from mepg.errors import RunFailure
 from mepg.native.build import CannotBuild, find_compiler
@@ -24,13 +25,24 @@ from mepg.run.folder import versions
 
 MAIN = ("me-ddpg", "ddpg", "td3", "me-sac", "sac")
 ENSEMBLES = ("redq", "redq-ours", "redq-utd20", "droq", "sunrise", "sunrise-ucb", "ace-flat", "ace")
+BEYOND = (
+    "tqc", "me-tqc", "crossq", "me-crossq",
+    "dqn", "me-dqn", "qr-dqn", "me-qr-dqn", "sac-discrete", "me-sac-discrete",
+)  # fmt: skip
 UPDATE_ENV, LOOP_ENVS, EVALUATION_ENV = (
     "AntBulletEnv-v0",
     ("HopperBulletEnv-v0", "AntBulletEnv-v0"),
     "HalfCheetahBulletEnv-v0",
 )
+DISCRETE_ENV = "CartPole-v1"
 # Other libraries move their targets at every update, but TD3's with its policy.
 AS_PEERS = {"td3": (), "ddpg": ("target_every=1",), "sac": ("target_every=1",)}
+# The same for SBX's other algorithms: it asks the target network which action is best, and epsilon is what it ends at.
+AS_SBX = {
+    "dqn": (DISCRETE_ENV, ("double=false", "epsilon.start=0.05")),
+    "tqc": (LOOP_ENVS[0], ("target_every=1",)),
+    "crossq": (LOOP_ENVS[0], ()),
+}
 GROWTH = {
     "batch_size": ("64", "256", "1024"),
     "hidden": ("64,64", "256,256", "1024,1024"),
@@ -119,8 +131,9 @@ def measure(rounds: int, peers: list[Peer], watch: Watch) -> dict[str, Any]:
     cores = sorted(os.sched_getaffinity(0))
     one = cores[-1:]
     results: dict[str, Any] = {"about": _about(cores)}
-    results["updates"] = _updates(rounds, one, cores, watch)
+    results["updates"] = {**_updates(rounds, one, cores, watch), **_updates_beyond(rounds, watch)}
     results["loops"] = {env: _loops(env, rounds, one, cores, peers, watch) for env in LOOP_ENVS}
+    results["beyond"] = _loops_beyond(rounds, one, peers, watch)
     if len(cores) > 1:
         results["two_runs"] = _two_runs(rounds, cores, watch)
     results["pendulum"] = _pendulum(rounds, one, peers, watch)
@@ -159,8 +172,9 @@ def measure_updates(names: Iterable[str], rounds: int, watch: Watch) -> dict[str
     return {name: _against_multiplications(turns, answers["me-sac"]) for name, turns in answers.items()}
 
 
-def _update(name: str, *settings: str, env: str = UPDATE_ENV) -> dict[str, Any]:
-    return {"what": "updates", "algorithm": name, "env": env, "set": settings}
+def _update(name: str, *settings: str, env: str = "") -> dict[str, Any]:
+    usual = UPDATE_ENV if "box" in find(name).actions else DISCRETE_ENV
+    return {"what": "updates", "algorithm": name, "env": env or usual, "set": settings}
 
 
 def _updates(rounds: int, one: list[int], cores: list[int], watch: Watch) -> dict[str, Any]:
@@ -173,6 +187,12 @@ def _updates(rounds: int, one: list[int], cores: list[int], watch: Watch) -> dic
         contenders = {f"{name} all cores": Contender(_update(name), cores) for name in MAIN}
         answers |= in_turns("updates, all cores", contenders, rounds, watch)
     return {name: _against_multiplications(turns, answers["me-sac"]) for name, turns in answers.items()}
+
+
+def _updates_beyond(rounds: int, watch: Watch) -> dict[str, Any]:
+    """The same of algorithms that the paper has not: beside an ME-SAC of their own, after the others have gone."""
+    updates = measure_updates(BEYOND, rounds, watch)
+    return {name: updates[name] for name in BEYOND}
 
 
 def _against_multiplications(turns: Answers, of_me_sac: Answers) -> dict[str, float]:
@@ -219,6 +239,20 @@ def _loops(
         for name in AS_PEERS if peer.name != "rltools" else ():  # which has no PyBullet
             contenders[f"{name} in {peer.name}"] = Contender({**task(name), "library": peer.name}, one, peer)
     answers = in_turns(f"loop on {env}", contenders, rounds, watch)
+    return {name: _speed(turns) for name, turns in answers.items()}
+
+
+def _loops_beyond(rounds: int, one: list[int], peers: list[Peer], watch: Watch) -> dict[str, dict[str, float]]:
+    """Training steps of algorithms that the paper has not, with a mask, without and SBX's, the same work in each."""
+    answers: dict[str, Answers] = {}
+    for name, (env, settings) in AS_SBX.items():
+        task = {"what": "loop", "env": env, "set": settings}
+        contenders = {each: Contender({**task, "algorithm": each}, one) for each in (f"me-{name}", name)}
+        for peer in peers:
+            if peer.name == "sbx":
+                theirs = {**task, "algorithm": name, "library": peer.name}
+                contenders[f"{name} in {peer.name}"] = Contender(theirs, one, peer)
+        answers |= in_turns(f"loop of {name} on {env}", contenders, rounds, watch)
     return {name: _speed(turns) for name, turns in answers.items()}
 
 

@@ -12,6 +12,21 @@ from typing import Any
 import gymnasium
 
 WARMUP = 300
+CLASSES = {"crossq": "CrossQ"}  # the others are in capitals
+# Where this package's defaults are not the same for all; for DQN a greedy action is computed at nearly every step.
+ARGUMENTS = {
+    "td3": {"policy_delay": 2},
+    "crossq": {"learning_rate": 1e-3, "policy_delay": 3},
+    "dqn": {
+        "learning_rate": 2.5e-4,
+        "buffer_size": 100_000,
+        "batch_size": 128,
+        "tau": 0.02,
+        "target_update_interval": 1,
+        "exploration_initial_eps": 0.05,
+        "exploration_final_eps": 0.05,
+    },
+}
 
 
 def main() -> None:
@@ -77,22 +92,16 @@ def learn_as_sb3(task: dict[str, Any]) -> None:
         def _on_step(self) -> bool:
             return told.goes_on(self.num_timesteps)
 
-    name, arguments = task["algorithm"], {}
+    name, library = task["algorithm"], stable_baselines3
     if task["library"] == "sbx":
         import sbx
 
         library = sbx
-    else:
-        library = stable_baselines3
-    if name == "td3":
-        arguments["policy_delay"] = 2
-    model = getattr(library, name.upper())(
+    arguments = {"learning_rate": 3e-4, "buffer_size": 1_000_000, "batch_size": 256, **ARGUMENTS.get(name, {})}
+    model = getattr(library, CLASSES.get(name, name.upper()))(
         "MlpPolicy",
         gymnasium.make(task["env"]),
-        learning_rate=3e-4,
-        buffer_size=1_000_000,
         learning_starts=WARMUP,
-        batch_size=256,
         train_freq=1,
         gradient_steps=1,
         policy_kwargs={"net_arch": [256, 256]},

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib import style
 from matplotlib.figure import Figure
 
-from mepg.bench.measure import AS_PEERS, MAIN
+from mepg.bench.measure import AS_PEERS, AS_SBX, MAIN
 from mepg.paper.experiments import select
 from mepg.paper.tables import paper_table
 from mepg.run.files import write_whole
@@ -57,6 +57,9 @@ def to_markdown(results: Results) -> str:
     title = "Training, steps/s; in brackets, what the multiplications and the environment alone would allow"
     parts.append(_table(title, ("", *loops, "peak MB"), cells))
 
+    heads = ("", "with one mask", "without", "in SBX", "without / in SBX")
+    parts.append(_table("Beyond the paper, the same work, steps/s", heads, _beyond(results["beyond"])))
+
     steps = [
         (env, f"{each['as_it_comes']:.0f}", f"{each['here']:.0f}", f"{each['ratio']:.2f}")
         for env, each in results["simulators"].items()
@@ -86,7 +89,13 @@ def to_markdown(results: Results) -> str:
 def updates_table(updates: Results) -> str:
     """Each algorithm's update."""
     xla = "MFLOP", "ms", "multiplications, ms", "ratio", "of minima", "ME-SAC = 1"
-    heads = ("Ant, batch as published", *xla, "native, ms", "native ratio", "XLA / native")
+    heads = (
+        "Ant, with discrete actions CartPole; batch as published",
+        *xla,
+        "native, ms",
+        "native ratio",
+        "XLA / native",
+    )
     rows = [
         (
             name,
@@ -206,6 +215,16 @@ def _speed(loop: Mapping[str, float] | None) -> str:
         return ""
     most = f" ({loop['floor_steps_per_second']:.0f})" if "floor_steps_per_second" in loop else ""
     return f"{loop['steps_per_second']:.0f}{most}"
+
+
+def _beyond(loops: Results) -> list[tuple[str, ...]]:
+    speeds = {name: loop["steps_per_second"] for name, loop in loops.items()}
+    rows: list[tuple[str, ...]] = []
+    for name, (env, _) in AS_SBX.items():
+        plain, sbx = speeds[name], speeds.get(f"{name} in sbx")
+        beside = ("", "") if sbx is None else (f"{sbx:.0f}", f"{plain / sbx:.2f}")
+        rows.append((f"{name} on {env}", f"{speeds[f'me-{name}']:.0f}", f"{plain:.0f}", *beside))
+    return rows
 
 
 def _memory(loops: Results, name: str) -> str:

@@ -49,11 +49,10 @@ def _config(task: dict[str, Any], *settings: str) -> Any:
 
 def updates(task: dict[str, Any]) -> Work:
     """An agent that learns from one batch, over and over, by XLA and in native code; and its multiplications alone."""
-    from mepg.paper.tasks import PAPER_TASKS
     from mepg.run.assembly import make_program
     from mepg.run.replay import row_width
 
-    config, sizes = _config(task), PAPER_TASKS[task["env"]]
+    config, sizes = _config(task), _sizes(task["env"])
     spec, agent = config.spec, config.build(sizes)
     choices = {"seconds": replace(config, backend="xla"), "native": config}
     if config.threads > 1:
@@ -61,6 +60,8 @@ def updates(task: dict[str, Any]) -> Work:
     programs = {name: make_program(each, agent, sizes)[0] for name, each in choices.items()}
     rng = np.random.default_rng(0)
     rows = rng.uniform(-1, 1, (spec.updates_per_step * spec.batch_size, row_width(sizes))).astype(np.float32)
+    if sizes.action_kind == "discrete":
+        rows[:, sizes.obs] = rng.integers(sizes.action, size=len(rows))
     numbers, obs = np.arange(len(rows), dtype=np.uint32), rows[:1, : sizes.obs].copy()
     multiply, count = _multiplier(config, sizes)
 
@@ -189,6 +190,18 @@ def first_step(task: dict[str, Any]) -> Work:
     for _ in range(WARMUP + 1):
         next(steps)
     return lambda: {}
+
+
+def _sizes(env_id: str) -> Any:
+    """Those of a task, without its simulator if it is one of the paper's."""
+    from mepg.envs.env import Env
+    from mepg.paper.tasks import PAPER_TASKS
+
+    if env_id in PAPER_TASKS:
+        return PAPER_TASKS[env_id]
+    env = Env(env_id)
+    env.close()
+    return env.sizes
 
 
 def _multiplier(config: Any, sizes: Any) -> tuple[Any, int]:

@@ -110,7 +110,8 @@ _BOTH = tuple(
     row._replace(label=f"{name.upper()}, {row.label}") for name in ("me-ddpg", "me-sac") for row in _sweep(name)
 )
 
-# Each family with one mask for both sides, without, with two, and with one on one side only.
+# Each family with one mask for both sides, without one (and as published, where that has more critics), with two, and
+# with one on one side only.
 _FAMILIES = tuple(
     row
     for me, *without in (
@@ -118,6 +119,7 @@ _FAMILIES = tuple(
         ("ME-QR-DQN", "QR-DQN"),
         ("ME-SAC-DISCRETE", "ME-SAC-DISCRETE-DO", "SAC-DISCRETE"),
         ("ME-TQC", "ME-TQC-DO", "TQC"),
+        ("ME-CROSSQ", "ME-CROSSQ-DO", "CROSSQ"),
     )
     for row in (*_rows(me, *without, f"{me}-R"), Row(f"{me}, one side", me.lower(), ("dropout.masks=online",)))
 )
