@@ -20,6 +20,14 @@ from mepg.words import many
 Results = Mapping[str, Any]
 HOPPER = "HopperBulletEnv-v0"
 OURS, THEIRS, LIMIT = "#1f6fb4", "#9aa3ad", "#d1495b"
+# Bars of the picture: what follows an algorithm's name in the results, and a colour.
+LOOPS = {
+    "native, mixed": (" mixed", "#0b3c66"),
+    "native": ("", OURS),
+    "XLA": (" by XLA", "#8fbbe0"),
+    "SBX": (" in sbx", "#5f6872"),
+    "SB3": (" in sb3", "#b9c0c7"),
+}
 
 
 class Goal(NamedTuple):
@@ -168,7 +176,7 @@ def goals(results: Results) -> list[Goal]:
 @style.context("default")  # whatever the process has chosen
 def draw(results: Results, path: Path) -> None:
     """Updates against their multiplications, and steps per second, ours and others'."""
-    figure = Figure(figsize=(11, 4.2))
+    figure = Figure(figsize=(11, 5.4))
     left, right = figure.subplots(1, 2, gridspec_kw={"width_ratios": (1, 1.35)})
     updates, loops = results["updates"], results["loops"][HOPPER]
     y = np.arange(len(MAIN))
@@ -186,28 +194,27 @@ def draw(results: Results, path: Path) -> None:
     left.invert_yaxis()
     left.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=3)
 
-    shown = [name for name in (*MAIN, *loops) if name in loops and "cores" not in name and "as peers" not in name]
-    shown = sorted(dict.fromkeys(shown), key=lambda name: -loops[name]["steps_per_second"])
-    speeds = [loops[name]["steps_per_second"] for name in shown]
-    colours = [THEIRS if " in " in name else OURS for name in shown]
-    right.barh(np.arange(len(shown)), speeds, color=colours)
-    for place, speed in enumerate(speeds):
-        right.text(speed, place, f" {speed:.0f}", va="center", fontsize=9)
-    right.set_yticks(np.arange(len(shown)), [_label(name) for name in shown])
+    speeds = {
+        label: {y: loops[name + ending]["steps_per_second"] for y, name in enumerate(MAIN) if name + ending in loops}
+        for label, (ending, _) in LOOPS.items()
+    }
+    there = [label for label, some in speeds.items() if some]
+    width = 0.86 / len(there)
+    for k, label in enumerate(there):
+        rows = [row + (k - (len(there) - 1) / 2) * width for row in speeds[label]]
+        right.barh(rows, list(speeds[label].values()), 0.9 * width, color=LOOPS[label][1], label=label)
+        for row, speed in zip(rows, speeds[label].values(), strict=True):
+            right.text(speed, row, f" {speed:.0f}", va="center", fontsize=7)
+    right.set_yticks(y, [name.upper() for name in MAIN])
     right.set(xlabel="steps/s on Hopper, one core", title="Training, without evaluations")
-    right.set_xlim(right=1.12 * max(speeds))
     right.invert_yaxis()
+    right.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.11), ncols=5)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=150)
     write_whole(path, picture.getvalue())
-
-
-def _label(name: str) -> str:
-    algorithm, _, library = name.partition(" in ")
-    return f"{algorithm.upper()} in {library.upper()}" if library else algorithm.upper()
 
 
 def _speed(loop: Mapping[str, float] | None) -> str:
