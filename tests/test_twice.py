@@ -32,8 +32,9 @@ COMMANDS = {
     "export": ["export", "run", "--numpy", "numpy", "--c", "policy.h", "--card", "card.md"],
     "bench": ["bench", "me-ddpg", "--rounds", "1"],
     "tune": [*TUNE, "--space", "critic_lr=1e-4:1e-3:log"],
+    "verify": ["verify", "run", "--steps", "40"],
 }
-ONLY_LOOK = ("list", "show", "params", "dry run", "reproduce")
+ONLY_LOOK = ("list", "show", "params", "dry run", "reproduce", "verify")
 COMPUTE = {name for name, command in commands().items() if getattr(command, "COMPUTES", False)}
 
 
@@ -77,6 +78,10 @@ def mepg(*argv, **variables):
     env = {**os.environ, "PYTHONPATH": PATH, **variables}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen([sys.executable, "-m", "mepg", *argv], env=env, **pipes)
+
+
+def test_every_command_is_here():
+    assert {argv[0] for argv in COMMANDS.values()} == commands().keys()
 
 
 @pytest.mark.parametrize("name", COMMANDS)
