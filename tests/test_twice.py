@@ -34,7 +34,7 @@ COMMANDS = {
     "tune": [*TUNE, "--space", "critic_lr=1e-4:1e-3:log"],
     "verify": ["verify", "run", "--steps", "40"],
 }
-ONLY_LOOK = ("list", "show", "params", "dry run", "reproduce", "verify")
+ONLY_LOOK = ("list", "show", "params", "dry run", "reproduce", "bench", "verify")
 COMPUTE = {name for name, command in commands().items() if getattr(command, "COMPUTES", False)}
 
 

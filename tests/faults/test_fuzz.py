@@ -25,9 +25,10 @@ from mepg.report.runs import read_run
 from mepg.run.checkpoint import Checkpoints, Saved, Spent
 from mepg.run.config import Config
 from mepg.run.files import Damaged, checksum, digest, read_arrays, read_sealed, read_sealed_arrays
-from mepg.run.folder import Folder, MetricsFile
+from mepg.run.folder import Folder
 from mepg.run.identity import Identity
 from mepg.run.inspection import Trace, inspect_run, read_inspection, write_inspection
+from mepg.run.logs import Csv
 from mepg.run.loop import Loop
 from mepg.run.policy import read_state, save_policy
 from mepg.run.program import Program
@@ -56,11 +57,11 @@ class Fuzz:
         self.template = jax.eval_shape(agent.init, jax.random.key(0))
         self.checkpoints = Checkpoints(self.path, self.config)
         self.columns = ["time/total_timesteps", "train/noise_one_mask", "train/noise_two_masks"]
-        metrics = MetricsFile(self.folder.metrics_file, self.columns, 0)
+        metrics = Csv(self.path, self.columns, 0, {})
         for record in self.loop:
             if record.step == 30:
                 self.checkpoints.save(Saved(self.loop.snapshot(), Spent(2.0, 1.0), None), self.loop.replay)
-            metrics.add({"time/total_timesteps": record.step, "train/noise_one_mask": 0.5})
+            metrics.add({"train/noise_one_mask": 0.5}, record.step)
         metrics.close()
         self.like = self.loop.snapshot()
         save_policy(self.folder, Identity(self.config, envs.spaces), self.loop.state, self.loop.step)
@@ -95,7 +96,7 @@ class Fuzz:
         return self.folder.evaluations(self.config)
 
     def metrics_csv(self) -> object:
-        MetricsFile(self.folder.metrics_file, self.columns, upto=20).close()
+        Csv(self.path, self.columns, 20, {}).close()
         return None
 
     def inspect_json(self) -> object:
@@ -273,7 +274,7 @@ def evaluations(fuzz: Fuzz) -> Callable[[random.Random], None]:
 
 def archive(fuzz: Fuzz) -> Callable[[random.Random], None]:
     """Nearly all of them end at the archive's own checksums; a few hundred are well made and wrong inside."""
-    from mepg.api.files import read_archive, write_archive
+    from mepg.api.files import read_archive, to_archive
 
     content, (about, arrays) = fuzz.archive.read_bytes(), read_archive(fuzz.archive)
 
@@ -283,7 +284,8 @@ def archive(fuzz: Fuzz) -> Callable[[random.Random], None]:
             return
         other = mutants.of_json(about, rng)
         try:
-            write_archive(fuzz.archive, other, strange_arrays(arrays, rng) if rng.random() < 0.3 else arrays)
+            strange = strange_arrays(arrays, rng) if rng.random() < 0.3 else arrays
+            fuzz.archive.write_bytes(to_archive(other, strange))
         except ValueError:  # NaN, which is not JSON
             fuzz.archive.write_bytes(content)
 

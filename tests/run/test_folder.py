@@ -5,7 +5,7 @@ import pytest
 from mepg.errors import UsageError
 from mepg.run.config import Config
 from mepg.run.evaluate import Episode
-from mepg.run.folder import Folder, MetricsFile
+from mepg.run.folder import Folder
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"format": 1}', '{"format": 99, "config": {}}', "\x00"])
@@ -61,27 +61,3 @@ def test_a_result_is_this_runs_and_seals_what_was_measured(tmp_path):
     folder.write_evaluations(CONFIG, {100: evaluations[100]})  # since it was finished
     with pytest.raises(UsageError, match=r"evaluations\.npz does not match its checksum"):
         folder.evaluations(CONFIG)
-
-
-def test_metrics_go_on_where_the_checkpoint_stood(tmp_path):
-    path, columns = tmp_path / "metrics.csv", ["time/total_timesteps", "train/q"]
-    log = MetricsFile(path, columns, 0)
-    for step in (1000, 2000, 3000):
-        log.add({"time/total_timesteps": step, "train/q": step / 2})
-    log.close()
-    path.write_text(path.read_text() + "40")  # killed in the middle of a row
-    again = MetricsFile(path, columns, 2000)
-    again.add({"time/total_timesteps": 3000})
-    again.close()
-    assert path.read_text() == "time/total_timesteps,train/q\n1000,500.0\n2000,1000.0\n3000,\n"
-    MetricsFile(path, columns, 0).close()
-    assert path.read_text() == "time/total_timesteps,train/q\n", "from the beginning, nothing is kept"
-
-
-def test_metrics_that_an_earlier_version_began_are_kept(tmp_path):
-    path = tmp_path / "metrics.csv"
-    path.write_text("time/total_timesteps,train/gone,train/q\n1000,7,0.5\n2000,8,0.25\n")
-    log = MetricsFile(path, ["time/total_timesteps", "train/q", "time/new"], 1000)
-    log.add({"time/total_timesteps": 2000, "train/q": 0.75, "time/new": 3})
-    log.close()
-    assert path.read_text() == "time/total_timesteps,train/q,time/new\n1000,0.5,\n2000,0.75,3\n"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import mepg
-from mepg.api.files import read_archive, write_archive
+from mepg.api.files import read_archive, to_archive
 from mepg.cli import main
 from mepg.core.settings import from_json, to_json
 from mepg.envs.env import Env
@@ -70,10 +70,10 @@ def test_models_of_the_format_before_are_read(run, tmp_path):
     about, arrays = read_archive(tmp_path / "model.zip")
     config = about.pop("config")
     old = {name: config[name] for name in ("algorithm", "spec", "env", "seed", "normalize_obs")}
-    write_archive(tmp_path / "old.zip", {**about, **old, "format": 1}, arrays)
+    (tmp_path / "old.zip").write_bytes(to_archive({**about, **old, "format": 1}, arrays))
     obs = model.observation_space.sample()
     np.testing.assert_array_equal(mepg.load(tmp_path / "old").predict(obs)[0], model.predict(obs)[0])
-    write_archive(tmp_path / "new.zip", {**about, **old, "format": 3}, arrays)
+    (tmp_path / "new.zip").write_bytes(to_archive({**about, **old, "format": 3}, arrays))
     with pytest.raises(UsageError, match="format 3, which this version"):
         mepg.load(tmp_path / "new")
 

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from mepg.cli import main
-from mepg.run.logs import TensorBoard
+from mepg.run.logs import Csv, TensorBoard
 from tests.run.processes import tensorboard
 
 TINY = [
@@ -85,3 +85,27 @@ def test_tensorboard_shows_one_curve_after_a_resume_with_the_clock_set_back(tmp_
         log.close()
     assert len(list(tmp_path.iterdir())) == 3
     assert tensorboard(tmp_path) == {"train/q": [1, 2, 3, 4, 5, 6]}
+
+
+def test_metrics_go_on_where_the_checkpoint_stood(tmp_path):
+    path, columns = tmp_path / "metrics.csv", ["time/total_timesteps", "train/q"]
+    log = Csv(tmp_path, columns, 0, {})
+    for step in (1000, 2000, 3000):
+        log.add({"train/q": step / 2}, step)
+    log.close()
+    path.write_text(path.read_text() + "40")  # killed in the middle of a row
+    again = Csv(tmp_path, columns, 2000, {})
+    again.add({}, 3000)
+    again.close()
+    assert path.read_text() == "time/total_timesteps,train/q\n1000,500.0\n2000,1000.0\n3000,\n"
+    Csv(tmp_path, columns, 0, {}).close()
+    assert path.read_text() == "time/total_timesteps,train/q\n", "from the beginning, nothing is kept"
+
+
+def test_metrics_that_an_earlier_version_began_are_kept(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text("time/total_timesteps,train/gone,train/q\n1000,7,0.5\n2000,8,0.25\n")
+    log = Csv(tmp_path, ["time/total_timesteps", "train/q", "time/new"], 1000, {})
+    log.add({"train/q": 0.75, "time/new": 3}, 2000)
+    log.close()
+    assert path.read_text() == "time/total_timesteps,train/q,time/new\n1000,0.5,\n2000,0.75,3\n"

@@ -51,11 +51,6 @@ class SavedModel(NamedTuple):
         return to_archive({**about, "versions": versions(self.identity.config.backend)}, self.arrays)
 
 
-def write_archive(location: Location, about: dict[str, Any], arrays: Arrays) -> None:
-    """Write what `to_archive` gives."""
-    write(location, ".zip", to_archive(about, arrays))
-
-
 def to_archive(about: dict[str, Any], arrays: Arrays) -> bytes:
     """JSON and arrays as one zip archive. Nothing is compressed: no file of ours grows when it is opened."""
     content = io.BytesIO()
@@ -70,7 +65,7 @@ def to_archive(about: dict[str, Any], arrays: Arrays) -> bytes:
 
 
 def read_archive(location: Location) -> tuple[dict[str, Any], Arrays]:
-    """What `write_archive` wrote; `Damaged` says what is wrong."""
+    """What `to_archive` gave, from a file; `Damaged` says what is wrong."""
     name = name_of(location)
     found = from_zip(_read(location, ".zip"), name)
     if sorted(found) != sorted([ABOUT, ARRAYS]):

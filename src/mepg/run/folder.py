@@ -14,11 +14,8 @@ inspect.json, inspect.png   what `mepg inspect` found, if anyone asked
 from __future__ import annotations
 
 import contextlib
-import csv
 import fcntl
 import functools
-import io
-import os
 import platform
 import subprocess
 from dataclasses import replace
@@ -48,7 +45,6 @@ from mepg.run.files import (
     trusted,
     write_npz,
     write_sealed,
-    write_whole,
 )
 from mepg.run.identity import Identity
 from mepg.run.loop import Evaluations
@@ -237,37 +233,6 @@ class Folder:
             return {step: [Episode(*pair) for pair in zip(*both, strict=True)] for step, *both in rows}
         except (Damaged, KeyError, TypeError, ValueError) as error:
             raise UsageError(f"{self.path} has evaluations that cannot be read: {error}") from None
-
-
-class MetricsFile:
-    """metrics.csv, appended to. Only its `time/` columns depend on the machine."""
-
-    def __init__(self, path: Path, columns: list[str], upto: int) -> None:
-        kept: list[dict[str, str]] = []
-        if upto and path.exists():
-            # Rows after the checkpoint will be written again; the last of them may be cut short.
-            with path.open(newline="", encoding="ascii", errors="replace") as old:
-                head, *rows = list(csv.reader(old)) or [[]]
-            whole = (dict(zip(head, row, strict=True)) for row in rows if len(row) == len(head))
-            kept = [row for row in whole if (step := row.get(columns[0], "")).isdecimal() and int(step) <= upto]
-        text = io.StringIO()
-        # An earlier version may have begun the file with other columns.
-        writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(kept)
-        write_whole(path, text.getvalue().encode())
-        self._file = path.open("a", newline="")
-        self._writer = csv.DictWriter(self._file, columns, restval="", lineterminator="\n")
-
-    def add(self, row: dict[str, float]) -> None:
-        self._writer.writerow(row)
-        self._file.flush()
-
-    def sync(self) -> None:
-        os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        self._file.close()
 
 
 @functools.cache

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import hashlib
+import io
+import os
 import socket
 import time
 import weakref
@@ -16,7 +19,8 @@ from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import RecordWriter
 
 from mepg.errors import UsageError, unknown
-from mepg.run.folder import MetricsFile
+from mepg.run.files import write_whole
+from mepg.run.folder import Folder
 
 Row = dict[str, float]
 
@@ -30,18 +34,35 @@ class Log(Protocol):
 
 
 class Csv:
-    """A row for every 1,000 steps; evaluations have a file of their own."""
+    """metrics.csv: a row for every 1,000 steps, of which only the `time/` columns depend on the machine.
+
+    Evaluations have a file of their own.
+    """
 
     def __init__(self, folder: Path, columns: list[str], upto: int, _: dict[str, Any]) -> None:
-        self._columns = set(columns)
-        self._file = MetricsFile(folder / "metrics.csv", columns, upto)
+        path, kept = Folder(folder).metrics_file, list[dict[str, str]]()
+        if upto and path.exists():
+            # Rows after the checkpoint will be written again; the last of them may be cut short.
+            with path.open(newline="", encoding="ascii", errors="replace") as old:
+                head, *rows = list(csv.reader(old)) or [[]]
+            whole = (dict(zip(head, row, strict=True)) for row in rows if len(row) == len(head))
+            kept = [row for row in whole if (step := row.get(columns[0], "")).isdecimal() and int(step) <= upto]
+        text = io.StringIO()
+        # An earlier version may have begun the file with other columns.
+        writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(kept)
+        write_whole(path, text.getvalue().encode())
+        self._file = path.open("a", newline="")
+        self._writer = csv.DictWriter(self._file, columns, restval="", lineterminator="\n")
 
     def add(self, row: Row, step: int) -> None:
-        if self._columns.issuperset(row):
-            self._file.add({"time/total_timesteps": step, **row})
+        if row.keys() <= set(self._writer.fieldnames):
+            self._writer.writerow({"time/total_timesteps": step, **row})
+            self._file.flush()
 
     def sync(self) -> None:
-        self._file.sync()
+        os.fsync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()
