@@ -17,7 +17,8 @@ from mepg.cli import main
         (["train", "me-sac", "--env", "X", "--steps", "1e400"], "'1e400' is not a whole number"),
         (["train", "me-sac", "--env", "X", "--out", ""], "a name is needed"),
         ([], "COMMAND"),
-        (["fly"], "invalid choice"),
+        (["fly"], "unknown command 'fly'"),
+        (["trian"], "unknown command 'trian'; did you mean 'train'?"),
     ],
 )
 def test_usage_errors_of_the_parser_are_one_line_and_exit_with_2(argv, says, capsys):

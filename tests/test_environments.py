@@ -43,8 +43,8 @@ def test_without_pybullet_everything_else_works(tmp_path):
     look = [["list"], ["params"], ["show", "me-sac"], ["eval", "run", "--episodes", "1"], ["report", "run"]]
     done = run_mepg(*argv, cwd=tmp_path, hide=hide, then=[*look, ["plot", "run"]])
     assert done.returncode == 0, done.stderr
-    way_out = "PyBullet, which is not installed: pip install 'mepg[bullet]'; or a MuJoCo task such as Hopper-v5 "
-    way_out += "(pip install 'mepg[mujoco]'), or one of Gymnasium's own: Pendulum-v1"
+    way_out = "PyBullet, which is not installed: pip install 'mepg[bullet]'; or take a MuJoCo task such as Hopper-v5 "
+    way_out += "(pip install 'mepg[mujoco]'), or one of Gymnasium's own, Pendulum-v1"
     assert f"These need {way_out}." in done.stdout
     done = run_mepg("train", "me-sac", "--env", "HopperBulletEnv-v0", cwd=tmp_path, hide=hide)
     assert done.returncode == 2

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import mepg
-from mepg.words import many
+from mepg.words import duration, many
 
 NOUNS = (
     "run", "step", "episode", "evaluation", "trial", "seed", "core", "environment", "observation", "action", "curve",
@@ -18,6 +18,12 @@ OTHERS = {"type(space).__name__", "space", "kind", "module", "length", "seconds"
 
 def test_many():
     assert [many(count, "run") for count in (0, 1, 2, 1000)] == ["0 runs", "1 run", "2 runs", "1,000 runs"]
+
+
+def test_duration():
+    assert [duration(seconds) for seconds in (0.4, 1, 89, 90, 6_000, 200_000)] == [
+        "0 seconds", "1 second", "89 seconds", "1.5 minutes", "1.7 hours", "2.3 days",
+    ]  # fmt: skip
 
 
 def test_no_number_is_put_before_a_plural():

@@ -8,10 +8,11 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from mepg import __version__
 from mepg.commands import Answer, commands
+from mepg.errors import unknown
 from mepg.flags import read_settings
 from mepg.process import EXIT_FAILURE, EXIT_USAGE, Output, exit_status, lasting_output, leave, of_our_own, plain
 from mepg.signals import ending_at_once, ends_at_once
@@ -78,6 +79,11 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(EXIT_USAGE, f"mepg: {message} ({self.prog} --help shows how)\n")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.metavar == "COMMAND" and value not in (action.choices or ()):
+            self.error(str(unknown("command", value, action.choices or ())))
+        super()._check_value(action, value)
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -26,7 +26,8 @@ def test_eval_of_a_damaged_policy(finished, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("argv", "says"), [(["nowhere"], "holds no run"), ([".", "--episodes", "0"], "episodes must be at least 1")]
+    ("argv", "says"),
+    [(["nowhere"], "nowhere does not exist"), ([".", "--episodes", "0"], "episodes must be at least 1")],
 )
 def test_bad_input_is_one_line(argv, says, capsys):
     assert main(["eval", *argv]) == 2

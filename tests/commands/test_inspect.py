@@ -44,8 +44,8 @@ def test_inspect_of_what_cannot_be(finished, tmp_path, capsys):
         (folder / "run.json").write_bytes((finished / "run.json").read_bytes())
     (damaged / "policy.safetensors").write_bytes((finished / "policy.safetensors").read_bytes()[:-100])
     for argv, says in (
-        (["nowhere"], "nowhere holds no run: it is not a folder"),
-        ([str(finished), "nowhere"], "nowhere holds no run: it is not a folder"),
+        (["nowhere"], "nowhere does not exist"),
+        ([str(finished), "nowhere"], "nowhere does not exist"),
         ([str(early)], "has not reached a checkpoint"),
         ([str(damaged)], "damaged policy"),
         ([str(finished)], "is never known at discount 0.99"),

@@ -9,7 +9,7 @@ from mepg.errors import UsageError
 from mepg.process import EXIT_FAILURE
 from mepg.run.config import Config, settings_of
 from mepg.signals import status_of, stopping
-from mepg.words import many
+from mepg.words import duration, many
 
 if TYPE_CHECKING:
     from mepg.engine.schedule import Stock
@@ -133,13 +133,6 @@ def _what_there_is_to_do(arguments: Arguments, stock: "Stock") -> Answer:
     data = {"runs": runs, "finished": finished, "missing": len(missing), "seconds": seconds, "workers": workers}
     lines = [f"{many(runs, 'run')}, {finished} of them finished"]
     if missing:
-        lines[0] += f"; the rest takes about {_duration(seconds)} on {many(workers, 'core')}"
+        lines[0] += f"; the rest takes about {duration(seconds)} on {many(workers, 'core')}"
     lines += [f"  cannot be used: {failure.job.folder.name}: {failure.reason}" for failure in stock.unusable]
     return Answer({**data, "unusable": [str(failure.job.folder) for failure in stock.unusable]}, "\n".join(lines))
-
-
-def _duration(seconds: float) -> str:
-    for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:,.1f} {unit}"
-    return many(round(seconds), "second")

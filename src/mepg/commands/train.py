@@ -9,7 +9,7 @@ from mepg.commands import Answer, Arguments, Parser
 from mepg.process import program
 from mepg.run.config import Config, Sitting
 from mepg.signals import status_of, stopping
-from mepg.words import many
+from mepg.words import duration, many
 
 if TYPE_CHECKING:
     from mepg.run.folder import Folder
@@ -75,7 +75,7 @@ def _ending(how: str, folder: "Folder", config: Config, result: dict[str, Any]) 
     algorithm = f" --algorithm {shlex.quote(config.algorithm)}" if ":" in config.algorithm else ""
     return "\n".join(
         [
-            f"{how}: {many(result['steps'], 'step')} in {result['seconds'] / 60:.1f} minutes",
+            f"{how}: {many(result['steps'], 'step')} in {duration(result['seconds'])}",
             f"  return   {result['final_return']:,.1f} at the end, {result['best_return']:,.1f} at best,",
             f"           {result['mean_of_five_best']:,.1f} over the {best}",
             f"  curve    {folder.curve_file}",

@@ -79,8 +79,8 @@ def without_pybullet() -> str:
         get = "PyBullet, which is not installed: pip install 'mepg[bullet]'"
     else:
         get = f"PyBullet, which is made for Python 3.11 at most, and this is {version[0]}.{version[1]}: use Python 3.11"
-    others = "a MuJoCo task such as Hopper-v5 (pip install 'mepg[mujoco]'), or one of Gymnasium's own: Pendulum-v1"
-    return f"{get}; or {others}"
+    others = "a MuJoCo task such as Hopper-v5 (pip install 'mepg[mujoco]'), or one of Gymnasium's own, Pendulum-v1"
+    return f"{get}; or take {others}"
 
 
 @contextlib.contextmanager
@@ -127,6 +127,8 @@ def has_screen() -> bool:
 
 def cannot_be_drawn(env_id: str, error: BaseException) -> UsageError | RunFailure:
     """The error for an environment that cannot be drawn."""
+    if isinstance(error, gymnasium.error.DependencyNotInstalled) and "pygame" in str(error):
+        return UsageError(f"drawing {env_id} needs pygame, which is not installed: pip install pygame")
     if not _is_mujoco(env_id):
         return RunFailure(f"{env_id} cannot be drawn: {one_line(error)}")
     return UsageError(

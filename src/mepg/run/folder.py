@@ -89,6 +89,8 @@ class Folder:
     def identity(self) -> Identity:
         """Which run is in this folder, and for which observations and actions."""
         if not self.config_file.is_file():
+            if not self.path.exists():
+                raise UsageError(f"{self.path} does not exist")
             reason = f"there is no {self.config_file.name} in it" if self.path.is_dir() else "it is not a folder"
             raise UsageError(f"{self.path} holds no run: {reason}")
         try:
