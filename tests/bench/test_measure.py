@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from mepg.algos import algorithms
+from mepg.bench import measure
 from mepg.bench.measure import Contender, column, in_turns
+from mepg.envs.env import Env
 from mepg.errors import RunFailure
 
 CORE = [max(os.sched_getaffinity(0))]
@@ -32,6 +35,23 @@ def test_contenders_take_turns_on_their_own_cores():
         assert (column(turns, "multiplications") > 0).all()
         assert turns[0]["megabytes"] > 50
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def test_updates_are_of_a_task_that_the_algorithm_can_use(monkeypatch):
+    asked = []
+    monkeypatch.setattr(measure, "Contender", lambda task, cores: asked.append((task["algorithm"], task["env"])))
+    turn = {"seconds": 2.0, "multiplications": 1.0, "mflop": 3.0}
+    monkeypatch.setattr(measure, "in_turns", lambda what, contenders, *_: {name: [turn] for name in contenders})
+    updates = measure.measure_updates(measure.BEYOND, 1, lambda *_: None)
+    assert list(updates) == ["me-sac", *measure.BEYOND]
+    assert updates["dqn"]["ratio"] == 2.0
+    assert all(Env(env).sizes.action_kind in algorithms()[name].actions for name, env in asked)
+
+
+def test_an_update_with_discrete_actions():
+    task = {"what": "updates", "algorithm": "me-qr-dqn", "env": "CartPole-v1", "set": ["hidden=8,8", "batch_size=8"]}
+    (turn,) = in_turns("test", {"me-qr-dqn": Contender(task, CORE)}, 1, lambda *_: None)["me-qr-dqn"]
+    assert min(turn["seconds"], turn["multiplications"], turn["mflop"]) > 0
 
 
 def test_a_contender_that_fails_says_why():
