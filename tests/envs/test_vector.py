@@ -13,7 +13,7 @@ from mepg.run.config import Config
 from mepg.run.loop import Loop
 from mepg.run.program import Program
 from mepg.run.replay import Replay
-from tests.conftest import leaves_equal
+from tests.conftest import all_but_slow, leaves_equal
 from tests.envs.own import Numbered
 from tests.run.stubs import make_loop
 
@@ -102,7 +102,7 @@ def test_info_of_each_environment():
     assert [outcome.info["at"] for outcome in outcomes] == [1, 1, 1]
 
 
-@pytest.mark.parametrize("name", ["me-sac", "sunrise", "ace"])
+@pytest.mark.parametrize("name", all_but_slow(["me-sac", "sunrise", "ace"], ["sunrise"]))
 def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     """With three pendulums whose episodes end at different times, a memory of each, and a ring that wraps."""
     settings = ["batch_size=8", "warmup=60", "replay_size=90", "hidden=8,8"]

@@ -12,16 +12,18 @@ from mepg.run.config import Config
 from mepg.run.folder import Folder
 from mepg.run.identity import Identity
 from mepg.run.policy import load_policy, save_policy
-from tests.conftest import EVERY_ALGORITHM, all_but_slow, leaves_equal
+from tests.conftest import all_but_slow, leaves_equal
 
 # The first episodes are short: several begin and end on the way.
 ENVS = {"box": "InvertedPendulumBulletEnv-v0", "discrete": "CartPole-v1"}
 SETTINGS = ["hidden=16,16", "batch_size=16", "warmup=30", "replay_size=60"]  # the ring wraps
 
 THOMPSON = ["me-sac search.how=thompson", "me-dqn search.how=thompson"]  # which remember a mask
+# Of each shape that a state and a memory can have.
+QUICK = ["me-ddpg", "me-sac", "sunrise-ucb", "ace", "ace-flat", "me-crossq", "me-tqc", "me-qr-dqn", "me-sac-discrete"]
 
 
-@pytest.mark.parametrize("name", EVERY_ALGORITHM + THOMPSON)
+@pytest.mark.parametrize("name", all_but_slow(algorithms(), QUICK) + THOMPSON)
 def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     """In one process, so that everything is compiled once; test_resume.py kills real ones."""
     check(name, "xla", tmp_path)
