@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from mepg.report.figures import make_curves, smooth
+from mepg.report import figures
+from mepg.report.figures import Curve, Curves, draw_curves, make_curves, smooth
 from mepg.report.runs import collect
 
 from .by_hand import make, write_run
@@ -25,3 +26,23 @@ def test_curves_of_runs_that_got_differently_far(tmp_path):
     assert curve.mean[0] == pytest.approx((first[0] + second[0]) / 2, rel=1e-5)
     assert curve.half_std[0] == pytest.approx(abs(first[0] - second[0]) / 4, rel=1e-5)
     assert curve.mean[-1] == pytest.approx(first[-1], rel=1e-5), "four evaluations are too few to be smoothed"
+
+
+@pytest.mark.parametrize(
+    "labels", [["sac"], ["me-sac, warmup=1000, eval-every=1000, 8,000 steps", "sac"] * 3, ["x" * 80] * 7]
+)
+@pytest.mark.parametrize("panels", [1, 2])
+def test_a_legend_is_never_cut_off(labels, panels, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(figures, "to_picture", lambda figure, kind: drawn.append(figure) or b"")
+    curves = [Curve(f"{i}{label}", "red", [0, 10], [0.0, 1.0], [0.0, 0.1], [1, 1]) for i, label in enumerate(labels)]
+    draw_curves(Curves("name", "title", {f"Env{i}": curves for i in range(panels)}))
+    figure = drawn[0]
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    assert len(legend.get_texts()) == len(labels)
+    box, whole = legend.get_window_extent(), figure.bbox
+    assert box.x0 >= whole.x0
+    assert box.x1 <= whole.x1
+    assert box.y1 <= whole.y1
+    assert all(axes.get_window_extent().height > 1.2 * figure.dpi for axes in figure.axes), "and leaves room for curves"

@@ -138,7 +138,10 @@ def draw_curves(curves: Curves, *, over_hours: bool = False) -> dict[str, bytes]
     """A panel for each environment, as .png and .svg."""
     columns = min(4, len(curves.panels))
     lines = -(-len(curves.panels) // columns)
-    figure = Figure(figsize=(3.4 * columns + 0.4, 2.7 * lines + 0.9))
+    labels = [plain(label) for label in curves.legend]
+    width = max(3.4 * columns + 0.4, *map(_entry_width, labels))
+    across = _legend_columns(labels, width)
+    figure = Figure(figsize=(width, 2.7 * lines + 0.7 + 0.2 * -(-len(labels) // across)))
     grid = figure.subplots(lines, columns, squeeze=False).flat
     for axes in grid[len(curves.panels) :]:
         axes.set_visible(False)
@@ -146,9 +149,9 @@ def draw_curves(curves: Curves, *, over_hours: bool = False) -> dict[str, bytes]
     for axes, (env, panel) in zip(grid, curves.panels.items(), strict=False):
         for curve in panel:
             mean, half = np.array(curve.mean), np.array(curve.half_std)
-            across = curve.hours if over_hours and curve.hours is not None else curve.steps
-            axes.fill_between(across, mean - half, mean + half, color=curve.colour, alpha=0.15, lw=0)
-            (handles[curve.label],) = axes.plot(across, mean, color=curve.colour, lw=1.6)
+            at = curve.hours if over_hours and curve.hours is not None else curve.steps
+            axes.fill_between(at, mean - half, mean + half, color=curve.colour, alpha=0.15, lw=0)
+            (handles[curve.label],) = axes.plot(at, mean, color=curve.colour, lw=1.6)
         axes.set_title(plain(short_name(env)), parse_math=False)
         if over_hours:
             axes.set_xlim(left=0)
@@ -158,9 +161,21 @@ def draw_curves(curves: Curves, *, over_hours: bool = False) -> dict[str, bytes]
             show_steps(axes)
     figure.supxlabel("core-hours" if over_hours else "environment steps")
     figure.supylabel("return")
-    labels = [plain(label) for label in handles]
-    figure.legend(handles.values(), labels, loc="outside upper left", ncols=min(5, len(labels)))
+    figure.legend(handles.values(), labels, loc="outside upper left", ncols=across)
     return {kind: to_picture(figure, kind) for kind in FORMATS}
+
+
+def _entry_width(label: str) -> float:
+    """Inches of the legend that a label takes with its line."""
+    return 0.6 + 0.07 * len(label)
+
+
+def _legend_columns(labels: Sequence[str], width: float) -> int:
+    """As many as fit into these inches, five at most. Entries go down the columns."""
+    for columns in range(min(5, len(labels)), 1, -1):
+        if sum(max(map(_entry_width, each)) for each in np.array_split(labels, columns)) <= width:
+            return columns
+    return 1
 
 
 @STYLE
