@@ -19,6 +19,7 @@ from mepg.report.runs import Run
 from mepg.report.statistics import bootstrap, probability_of_improvement
 from mepg.report.tables import Cell, Improvement, Line, Published, Table, Unit, make_line
 from mepg.run.config import Config
+from mepg.words import many
 
 OURS = ("ME-SAC", "ME-DDPG")  # the paper's own algorithms
 UNITS: dict[str, Unit] = {"return": "return", "seconds": "minutes", "parameters": "parameters"}
@@ -32,8 +33,13 @@ def paper_table(selection: Selection, runs: Iterable[Run]) -> Table:
         if unit == "parameters":
             line = Line(row.label, row.algorithm, tuple(_count(row.algorithm, env) for env in experiment.envs))
         else:
-            line = make_line(row.label, row.algorithm, unit, there[row.label], len(selection.seeds))
-        cells = (cell._replace(published=published(selection.name, row, cell.env)) for cell in line.cells)
+            line = make_line(row.label, row.algorithm, unit, there[row.label])
+        cells = (
+            cell._replace(
+                published=published(selection.name, row, cell.env), wanted=len(selection.configs(row, cell.env))
+            )
+            for cell in line.cells
+        )
         lines.append(line._replace(cells=tuple(cells), dropout_p=row.dropout_p))
     needs_runs = unit != "parameters"
     return Table(
@@ -46,7 +52,7 @@ def paper_table(selection: Selection, runs: Iterable[Run]) -> Table:
         is_papers=not needs_runs or selection.plan.is_papers,
         notes=tuple(_notes(selection, lines)),
         steps=selection.plan.steps if needs_runs else None,
-        published_steps=PAPER.steps if needs_runs else None,
+        published_steps=PAPER.steps if needs_runs and selection.name not in BEYOND else None,
     )
 
 
@@ -149,7 +155,10 @@ def _notes(selection: Selection, lines: Sequence[Line]) -> list[str]:
             "IQM: interquartile mean of final returns on the scale of the reference scores, over those tasks that "
             "have such scores and at least two runs, with a 95 % interval of a bootstrap over runs."
         )
-    if experiment.metric != "parameters" and not plan.is_papers:
+    if selection.name in BEYOND:
+        settings = f", with {', '.join(plan.settings)}" if plan.settings else ""
+        found.append(f"None of this is in the paper. Runs have {many(plan.steps, 'step')}{settings}.")
+    elif experiment.metric != "parameters" and not plan.is_papers:
         found.append(f"Not the paper's plan: {plan.difference}. The differences say how far, not how well.")
     return found
 

@@ -105,11 +105,9 @@ class Table(NamedTuple):
         return sum(cell.wanted for line in self.lines for cell in line.cells)
 
 
-def make_line(
-    label: str, algorithm: str, unit: Unit, runs: Mapping[str, Sequence[Run]], wanted: int | None = None
-) -> Line:
-    """A row from each environment's runs; `wanted` says how many there should be, if others than there are."""
-    cells = tuple(_cell(env, there, len(there) if wanted is None else wanted, unit) for env, there in runs.items())
+def make_line(label: str, algorithm: str, unit: Unit, runs: Mapping[str, Sequence[Run]]) -> Line:
+    """A row from each environment's runs. As many are wanted as there are."""
+    cells = tuple(_cell(env, there, unit) for env, there in runs.items())
     return Line(label, algorithm, cells, *(_iqm(runs) if unit == "return" else ()))
 
 
@@ -245,9 +243,9 @@ def _markdown_cell(cell: Cell, unit: Unit) -> str:
     return " ".join(parts)
 
 
-def _cell(env: str, runs: Sequence[Run], wanted: int, unit: Unit) -> Cell:
+def _cell(env: str, runs: Sequence[Run], unit: Unit) -> Cell:
     finished = [run for run in runs if run.finished]
-    cell = Cell(env, found=len(finished), wanted=wanted, unfinished=len(runs) - len(finished))
+    cell = Cell(env, found=len(finished), wanted=len(runs), unfinished=len(runs) - len(finished))
     if not finished:
         return cell
     if unit == "minutes":
