@@ -109,11 +109,11 @@ def compiler(tmp_path, monkeypatch, script):
             'for last; do :; done; test "$1" = --version || for i; do test "$o" = -o && echo x > "$i"; o=$i; done',
             "loaded",
         ),
-        ('test "$1" = --version || sleep 30', "did not finish"),
+        ('test "$1" = --version || sleep 3000', "did not finish"),
     ],
 )
 def test_a_bad_compiler_is_one_error(folder, tmp_path, monkeypatch, script, message):
-    monkeypatch.setattr(build, "_SECONDS", 3)
+    monkeypatch.setattr(build, "_patience", lambda: 3)
     compiler(tmp_path, monkeypatch, script)
     with pytest.raises(CannotBuild, match=message) as caught:
         library(TEXT, PLAIN)
@@ -124,3 +124,10 @@ def test_no_compiler_is_one_error(folder, monkeypatch):
     monkeypatch.setattr(build.shutil, "which", lambda name: None)
     with pytest.raises(CannotBuild, match="install"):
         library(TEXT, PLAIN)
+
+
+def test_a_compiler_gets_longer_where_others_share_its_core(monkeypatch):
+    monkeypatch.setattr(build.os, "cpu_count", lambda: 2)
+    for load, seconds in ((0.5, 60), (2.0, 60), (8.0, 240)):
+        monkeypatch.setattr(build.os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        assert build._patience() == seconds

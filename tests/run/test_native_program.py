@@ -103,7 +103,7 @@ def test_who_says_no_compiler_is_not_told_to_install_one(tmp_path):
     ("script", "reason"),
     [
         ("echo program.cpp:1: error: no good; exit 1", "failed: program.cpp:1: error: no good"),
-        ('test "$1" = --version || sleep 30', "did not finish within 2 s"),
+        ('test "$1" = --version || sleep 3000', "did not finish within"),
         (
             'for i; do test "$o" = -o && echo "int x;" | g++ -x c++ -shared -o "$i" -; o=$i; done; exit 0',
             "lacks what the program has",
@@ -116,7 +116,7 @@ def test_a_bad_compiler_costs_a_line(script, reason, native, tmp_path, monkeypat
     path.chmod(0o700)
     monkeypatch.setenv("CXX", str(path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(build, "_SECONDS", 2)
+    monkeypatch.setattr(build, "_patience", lambda: 2)
     envs = make_envs(ENV)
     loop = assemble(CONFIG, envs)
     assert loop.config == XLA

@@ -183,18 +183,27 @@ def _run(command: list[str]) -> str:
         )  # fmt: skip
     except OSError as error:
         raise CannotBuild(f"{command[0]} cannot be started: {error.strerror}") from error
+    patience = _patience()
     with process:
         try:
-            said, _ = process.communicate(timeout=_SECONDS)
+            said, _ = process.communicate(timeout=patience)
         except BaseException as error:
             os.killpg(process.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
-                raise CannotBuild(f"{command[0]} did not finish within {_SECONDS} s") from error
+                raise CannotBuild(f"{command[0]} did not finish within {patience:.0f} s") from error
             raise
     if process.returncode:
         first = next((line for line in said.splitlines() if "error" in line), said.strip().partition("\n")[0])
         raise CannotBuild(f"{command[0]} failed: {first or f'exit code {process.returncode}'}")
     return said
+
+
+def _patience() -> float:
+    """Seconds that a compiler gets: more where several processes share a core, since it is not its fault then."""
+    try:
+        return _SECONDS * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    except OSError:  # the system does not say
+        return _SECONDS
 
 
 def _load(path: Path) -> ctypes.CDLL:
