@@ -431,7 +431,7 @@ def test_a_step_that_hangs_is_given_up(how, tmp_path, monkeypatch):
     late = "did not return within 2.5 s"
     if how == "sleeps":
         assert failed.returncode == 1
-        assert_one_line(failed.stderr, f"step 70: {hostile.ID}'s step {late}, which is its --step-timeout")
+        assert_one_line(failed.stderr, f"step 70: {hostile.ID}'s step {late} (--step-timeout)")
     else:
         assert failed.returncode == -signal.SIGKILL
         assert_one_line(failed.stderr, f"step 70: {hostile.ID} {late}, nor when it was interrupted: the process was k")
