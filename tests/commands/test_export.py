@@ -52,9 +52,9 @@ def test_nothing_is_put_in_the_place_of_something_else(finished, tmp_path, capsy
         (["--onnx", str(run / "run.json")], "ends in .onnx"),
         (["--card", str(run / "run.json")], "ends in .md"),
         (["--c", str(run / "run.json")], "ends in .h"),
-        (["--c", "folder.h"], "folder.h is not a file"),
-        (["--onnx", "folder.onnx"], "folder.onnx is not a file"),
-        (["--onnx", "pipe.onnx"], "pipe.onnx is not a file"),
+        (["--c", "folder.h"], "folder.h exists and is not a file"),
+        (["--onnx", "folder.onnx"], "folder.onnx exists and is not a file"),
+        (["--onnx", "pipe.onnx"], "pipe.onnx exists and is not a file"),
         (["--numpy", str(run / "run.json")], "cannot be written"),
         (["--env", "Other-v0", "--numpy", "x"], "names the environment StubScaled-v0, not Other-v0"),
     ):
@@ -70,4 +70,4 @@ def test_bad_input(finished, capsys):
     assert main(["export", str(finished)]) == 2
     assert "say what to write: --onnx FILE" in capsys.readouterr().err
     assert main(["export", "nowhere", "--numpy", "x"]) == 2
-    assert "holds no run" in capsys.readouterr().err
+    assert "nowhere does not exist" in capsys.readouterr().err
