@@ -132,7 +132,7 @@ def test_a_primitive_without_c_plus_plus_is_named(native):
     own = agent._replace(exploit=lambda state, obs: jnp.sin(agent.exploit(state, obs)))
     program, note = make_program(CONFIG, own, envs.sizes)
     assert program.backend == "xla"
-    assert note == "computing with XLA, not with native code: it has no C++ for sin"
+    assert note == "computing with XLA, not with native code: there is no C++ for sin"
     with pytest.raises(UsageError, match=r"no C\+\+ for sin; --backend xla"):
         make_program(NATIVE, own, envs.sizes)
 
