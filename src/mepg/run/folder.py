@@ -237,26 +237,23 @@ class Folder:
             raise UsageError(f"{self.path} has evaluations that cannot be read: {error}") from None
 
 
-@functools.cache
 def versions(backend: str = Config.backend) -> dict[str, str]:
     """What bits may depend on."""
-    found = {"python": platform.python_version(), "machine": platform.machine(), "processor": _processor()}
-    if (commit := _commit()) is not None:
-        found["commit"] = commit
+    found = dict(_versions())
     if backend == "native":
         with contextlib.suppress(CannotBuild):
             found["compiler"] = compiler_version()
-    for package in (
-        "mepg",
-        "jax",
-        "jaxlib",
-        "optax",
-        "numpy",
-        "gymnasium",
-        "mujoco",
-        "pybullet",
-        "pybullet_envs_gymnasium",
-    ):
+    return found
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    """What stays the same as long as a process lives."""
+    found = {"python": platform.python_version(), "machine": platform.machine(), "processor": _processor()}
+    if (commit := _commit()) is not None:
+        found["commit"] = commit
+    packages = ("mepg", "jax", "jaxlib", "optax", "numpy", "gymnasium", "mujoco", "pybullet", "pybullet_envs_gymnasium")
+    for package in packages:
         with contextlib.suppress(PackageNotFoundError):
             found[package] = version(package)
     return found
