@@ -55,7 +55,8 @@ test-signals: $(VENV)/.installed
 
 # That every algorithm learns, and what `make test` tries on a sample: over an hour.
 test-slow: $(VENV)/.installed
-	$(BIN)/pytest -n 2 --dist worksteal -m slow
+	$(BIN)/pytest -n 2 --dist worksteal -m slow tests/test_learning.py
+	$(QUICKLY) $(BIN)/pytest -n 2 --dist worksteal -m slow --ignore tests/test_learning.py
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check .
