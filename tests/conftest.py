@@ -136,10 +136,22 @@ def pytest_terminal_summary(terminalreporter, config):
     terminalreporter.line(f"skipped: {reasons.total()}")
     for reason, count in reasons.most_common():
         terminalreporter.line(f"  {count:>4}  {reason}")
+    for name, number in sorted(_counted(stats.get("passed", ())).items()):
+        terminalreporter.line(f"counted: {number:,} {name.replace('_', ' ')}")
     left_out = config.stash.get(LEFT_OUT, Counter())
     terminalreporter.line(f"left out: {left_out.total()}")
     for marker, count in left_out.most_common():
         terminalreporter.line(f"  {count:>4}  {marker}: {_targets(config).get(marker, 'not asked for')}")
+
+
+def _counted(reports):
+    """What tests counted with tests/faults' fixture `count`: kills by the kind of moment, signals, memory."""
+    total = Counter()
+    for report in reports:
+        for name, numbers in report.user_properties:
+            if name == "counted" and report.when == "call":
+                total.update(numbers)
+    return total
 
 
 def _targets(config):
