@@ -1,11 +1,14 @@
 """Makes what docs/results.md shows from results/: pictures, films, and the tables between its markers.
 
 python docs/results.py           pictures and tables: seconds
+python docs/results.py --new     after runs were added: inspects those of the study, and keeps the policy of the best
+                                 seed only
 python docs/results.py --films   also the films, which are rendered anew: minutes
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -14,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from mepg.cli import main
 from mepg.envs.env import Env
 from mepg.paper.experiments import FOUR_TASKS, select
 from mepg.paper.tables import improvements, paper_table, runs_of
@@ -37,6 +41,7 @@ SEEDS = 3
 STUDY = {
     "sac": "SAC",
     "me-sac": "ME-SAC",
+    "me-sac-native": "ME-SAC again, in native code",
     "me-sac-alpha": "alpha learned at every update (D7)",
     "me-sac-logstd": "log-std from -20 to 2 (D10)",
     "me-sac-uniform": "initial weights as released (D10)",
@@ -67,6 +72,22 @@ def study(runs: Iterable[Run], variants: Iterable[str] = STUDY) -> dict[str, lis
     by_name = {run.path.name: run for run in runs if run.path.parent.name == "study"}
     names = {variant: [f"{variant}-seed{seed}" for seed in range(SEEDS)] for variant in variants}
     return {variant: [by_name[name] for name in there if name in by_name] for variant, there in names.items()}
+
+
+def tidy(runs: Iterable[Run]) -> None:
+    """Inspects the runs of the study while their policies are there, then keeps the policy of each best seed."""
+    seeds: dict[str, list[Run]] = {}
+    for run in runs:
+        folder = Folder(run.path)
+        if not folder.policy_file.exists():
+            continue
+        if run.path.parent.name == "study" and read_inspection(folder) is None:
+            main(["inspect", str(run.path)])
+            (run.path / "inspect.png").unlink(missing_ok=True)
+        seeds.setdefault(re.sub(r"seed\d+$", "", str(run.path)), []).append(run)
+    for same in seeds.values():
+        for run in sorted(same, key=lambda run: run.means[-1])[:-1]:
+            Folder(run.path).policy_file.unlink()
 
 
 def tables(runs: list[Run]) -> dict[str, str]:
@@ -229,6 +250,8 @@ def films() -> Iterator[tuple[Folder, Path]]:
 
 if __name__ == "__main__":
     found = published()
+    if "--new" in sys.argv:
+        tidy(found)
     draw(found)
     write_whole(PAGE, filled(PAGE.read_text(), tables(found)).encode())
     for folder, path in films() if "--films" in sys.argv else ():
