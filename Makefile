@@ -43,7 +43,7 @@ test-cluster: $(VENV)/.installed
 test-sb3: $(VENV)-sb3/.installed
 	$(VENV)-sb3/bin/pytest -m sb3
 
-# Killed, stopped, starved and damaged on purpose: under 20 minutes.
+# Killed, stopped, starved and damaged on purpose: under half an hour.
 test-faults: $(VENV)/.installed
 	$(QUICKLY) $(BIN)/pytest -n 2 --dist worksteal -m faults
 
