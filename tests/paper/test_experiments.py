@@ -11,7 +11,7 @@ import pytest
 from mepg.algos import algorithms
 from mepg.core.spec import Dropout
 from mepg.errors import UsageError
-from mepg.paper.experiments import EXPERIMENTS, PLANS, jobs, meaning, select
+from mepg.paper.experiments import BEYOND, EXPERIMENTS, PLANS, jobs, meaning, select, select_some
 
 RESULTS = Path("results")
 RETURNS = ("table1", "table2", "table6", "table8", "table9", "table11", "table12")
@@ -90,7 +90,7 @@ def test_bad_selections_say_what_is_wrong(arguments, says):
 
 def test_beyond_the_paper_each_family_has_its_own_tasks():
     """Each on three tasks; no row on a task it cannot use."""
-    wanted = jobs(select("any", "smoke"), RESULTS)
+    wanted = [job for name in BEYOND for job in jobs(select(name, "smoke"), RESULTS)]
     tasks = {}
     for job in wanted:
         tasks.setdefault(replace(job.config, env="", seed=0), set()).add(job.config.env)
@@ -100,13 +100,13 @@ def test_beyond_the_paper_each_family_has_its_own_tasks():
     for config, there in tasks.items():
         name = config.algorithm
         assert ("CartPole-v1" in there) == ("dqn" in name or "discrete" in name), name
-    assert "any" not in default_names()
+    assert not set(BEYOND) & set(default_names())
 
 
 @pytest.mark.parametrize("family", ["dqn", "qr-dqn", "sac-discrete", "tqc", "crossq"])
 def test_beyond_the_paper_each_family_is_compared_with_itself(family):
     """One mask, none, two, and one on one side only: nothing else differs. And the algorithm as it is published."""
-    specs = {job.config.spec for job in jobs(select("any", "desk"), RESULTS)}
+    specs = {job.config.spec for job in jobs(select(f"any-{family}", "desk"), RESULTS)}
     masked = algorithms()[f"me-{family}"].spec
     for dropout in (masked.dropout, None, Dropout(masks="independent"), Dropout(masks="online")):
         assert replace(masked, dropout=dropout) in specs, dropout
@@ -118,3 +118,21 @@ def default_names():
 
     arguments = Namespace(experiments=[], plan="smoke", only=None, envs=None, seeds=None, steps=None)
     return [selection.name for selection in _selections(arguments)]
+
+
+def test_of_several_each_has_what_it_has():
+    """And what none of them has is an error, as is what they do not have together."""
+    some = select_some(BEYOND, "smoke", only=["me-dqn", "me-crossq-do"], envs=["CartPole-v1", "HopperBulletEnv"])
+    assert {selection.name: (len(selection.experiment.rows), selection.experiment.envs) for selection in some} == {
+        "any-dqn": (2, ("CartPole-v1",)),
+        "any-crossq": (1, ("HopperBulletEnv-v0",)),
+    }
+    assert [selection.name for selection in select_some(["table1", "table2"], only=["me-sac-r"])] == ["table2"]
+    with pytest.raises(UsageError, match="none of these experiments has 'nonsense'"):
+        select_some(BEYOND, only=["me-dqn", "nonsense"])
+    with pytest.raises(UsageError, match="none of these experiments has 'me-tqc', or not together with the rest"):
+        select_some(BEYOND, only=["me-dqn", "me-tqc"], envs=["CartPole-v1"])
+    with pytest.raises(UsageError, match="unknown row 'nonsense'"):
+        select_some(BEYOND, only=["nonsense"])
+    with pytest.raises(UsageError, match="unknown experiment 'tabel1'; did you mean 'table1'"):
+        select_some(["tabel1"])

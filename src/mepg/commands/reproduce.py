@@ -95,20 +95,12 @@ def answer(arguments: Arguments) -> Answer:
 
 def _selections(arguments: Arguments) -> list["Selection"]:
     """The experiments that were named, narrowed down; of several, those of which something is left."""
-    from mepg.paper.experiments import BEYOND, EXPERIMENTS, select
+    from mepg.paper.experiments import BEYOND, EXPERIMENTS, select_some
 
+    named = arguments.experiments or [name for name in EXPERIMENTS if name not in BEYOND]
+    names = [each for name in named for each in (BEYOND if name == "any" else (name,))]
     chosen = {name: getattr(arguments, name) for name in ("only", "envs", "seeds", "steps")}
-    found, errors = [], []
-    for name in arguments.experiments or [name for name in EXPERIMENTS if name not in BEYOND]:
-        try:
-            found.append(select(name, arguments.plan, **chosen))
-        except UsageError as error:
-            errors.append(error)
-            if name not in EXPERIMENTS:
-                raise
-    if not found:
-        raise errors[0]
-    return found
+    return select_some(names, arguments.plan, **chosen)
 
 
 def _what_there_is_to_do(arguments: Arguments, stock: "Stock") -> Answer:

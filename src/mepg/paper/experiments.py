@@ -6,11 +6,11 @@ same run: `jobs` gives each once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from mepg.algos import algorithms, find
 from mepg.core.settings import apply_settings
@@ -39,10 +39,6 @@ class Row(NamedTuple):
     def names(self) -> set[str]:
         """The names that `--only` takes for it."""
         return {self.algorithm, self.label.lower()}
-
-    def fits(self, env: str) -> bool:
-        """Whether its algorithm can use the actions of a task: those that are not the paper's are discrete."""
-        return ("box" if env in PAPER_TASKS else "discrete") in find(self.algorithm).actions
 
 
 class Experiment(NamedTuple):
@@ -110,19 +106,24 @@ _BOTH = tuple(
     row._replace(label=f"{name.upper()}, {row.label}") for name in ("me-ddpg", "me-sac") for row in _sweep(name)
 )
 
-# Each family with one mask for both sides, without one (and as published, where that has more critics), with two, and
-# with one on one side only.
-_FAMILIES = tuple(
-    row
-    for me, *without in (
-        ("ME-DQN", "DQN"),
-        ("ME-QR-DQN", "QR-DQN"),
-        ("ME-SAC-DISCRETE", "ME-SAC-DISCRETE-DO", "SAC-DISCRETE"),
-        ("ME-TQC", "ME-TQC-DO", "TQC"),
-        ("ME-CROSSQ", "ME-CROSSQ-DO", "CROSSQ"),
-    )
-    for row in (*_rows(me, *without, f"{me}-R"), Row(f"{me}, one side", me.lower(), ("dropout.masks=online",)))
-)
+
+def _family(name: str, *without: str, envs: tuple[str, ...]) -> Experiment:
+    """An algorithm with one mask for both sides, without a mask, with two, and with one on one side only."""
+    me = f"ME-{name}"
+    one_side = Row(f"{me}, one side", me.lower(), ("dropout.masks=online",))
+    return Experiment(f"The mask on {name}", (*_rows(me, *without, name, f"{me}-R"), one_side), envs)
+
+
+# What the paper does not have: run only if it is named. Without a mask there are two where the published one has more
+# critics.
+_BEYOND = {
+    "any-dqn": _family("DQN", envs=THREE_DISCRETE),
+    "any-qr-dqn": _family("QR-DQN", envs=THREE_DISCRETE),
+    "any-sac-discrete": _family("SAC-DISCRETE", "ME-SAC-DISCRETE-DO", envs=THREE_DISCRETE),
+    "any-tqc": _family("TQC", "ME-TQC-DO", envs=FOUR_TASKS[1:]),
+    "any-crossq": _family("CROSSQ", "ME-CROSSQ-DO", envs=FOUR_TASKS[1:]),
+}
+BEYOND = tuple(_BEYOND)
 
 EXPERIMENTS = {
     "table1": Experiment("Returns, four tasks", _RETURNS, FOUR_TASKS),
@@ -142,9 +143,8 @@ EXPERIMENTS = {
     "figure5": Experiment("Learning curves of ME-SAC's ablations", _ME_SAC, ALL_TASKS, shown_as="curves"),
     "figure6": Experiment("Learning curves of ME-DDPG for each p", _sweep("me-ddpg"), ALL_TASKS, shown_as="curves"),
     "figure7": Experiment("Learning curves of ME-SAC for each p", _sweep("me-sac"), ALL_TASKS, shown_as="curves"),
-    "any": Experiment("The mask on other algorithms, three tasks each", _FAMILIES, THREE_DISCRETE + FOUR_TASKS[1:]),
+    **_BEYOND,
 }  # fmt: skip
-BEYOND = ("any",)  # what the paper does not have: run only if it is named
 
 
 class Selection(NamedTuple):
@@ -163,8 +163,8 @@ class Selection(NamedTuple):
         return self.plan_name if whole else f"{self.plan_name}-{self.plan.steps}"
 
     def configs(self, row: Row, env: str) -> list[Config]:
-        """The runs that one cell asks for: one a seed, or none where parameters are counted or the row does not fit."""
-        if self.experiment.metric == "parameters" or not row.fits(env):
+        """The runs that one cell asks for: one a seed, or none where parameters are counted."""
+        if self.experiment.metric == "parameters":
             return []
         return [replace(_config(row, self.plan), env=env, seed=seed) for seed in self.seeds]
 
@@ -204,6 +204,37 @@ def select(
     if not experiment.rows or not experiment.envs or not numbers:
         raise UsageError(f"nothing is left of {name}: no row, no environment or no seed was chosen")
     return Selection(name, experiment, plan, chosen, numbers)
+
+
+def select_some(
+    names: Sequence[str],
+    plan: str = "desk",
+    *,
+    only: Sequence[str] | None = None,
+    envs: Sequence[str] | None = None,
+    **chosen: Any,
+) -> list[Selection]:
+    """The experiments with these names, as `select` has them, each with those rows and environments that it has.
+
+    One that has none of them is left out. A row or environment that none of them has is an error.
+    """
+    found, errors, asked = [], [], {*map(str.lower, only or ()), *map(full_id, envs or ())}
+    for name in names:
+        whole = select(name, plan).experiment
+        rows, tasks = set().union(*(row.names for row in whole.rows)), set(whole.envs)
+        here = [row for row in only or () if row.lower() in rows], [env for env in envs or () if full_id(env) in tasks]
+        try:  # with what was asked for if it has nothing of that, so that the error is about that
+            found.append(select(name, plan, only=here[0] or only, envs=here[1] or envs, **chosen))
+            asked -= rows | tasks
+        except UsageError as error:
+            errors.append(error)
+    if not found:
+        raise errors[0]
+    for missing in sorted(asked):
+        raise UsageError(
+            f"none of these experiments has {missing!r}, or not together with the rest: {', '.join(names)}"
+        )
+    return found
 
 
 def jobs(selection: Selection, results: Path, backend: str = Config.backend) -> list[Job]:

@@ -7,7 +7,7 @@ from itertools import chain, groupby
 from pathlib import Path
 
 from mepg.errors import UsageError
-from mepg.paper.experiments import ALL_TASKS, BEYOND, THREE_DISCRETE, Selection, select
+from mepg.paper.experiments import ALL_TASKS, BEYOND, Selection, select
 from mepg.paper.tables import divided_by_best, find_selections, improvements, paper_table, runs_of, title_of
 from mepg.report.cost import find_benchmark, in_words, with_hours
 from mepg.report.figures import make_curves
@@ -63,7 +63,8 @@ def write_report(
     found, problems = collect(paths)
     runs = with_hours(found, benchmark)
     selections = find_selections(runs)
-    counted = [name for name in TABLES["Parameters"] if selections or name in experiments]
+    papers = any(selection.name not in BEYOND for selection in selections)
+    counted = [name for name in TABLES["Parameters"] if papers or name in experiments]
     if not runs and not counted:
         where = "; ".join(f"{problem.path} {problem.reason}" for problem in problems[:3])
         raise UsageError(f"there is no run to report: {where}{'; ...' * (len(problems) > 3)}")
@@ -152,11 +153,12 @@ def _curves_blocks(
             if selection.experiment.shown_as == "curves" and any(new.values()):
                 shown |= set().union(*new.values())
                 blocks.append(_curves_block(selection, selection.name, title_of(selection), rows, baselines))
+            elif selection.name in BEYOND:
+                blocks.append(_curves_block(selection, selection.name, title_of(selection), rows, baselines))
             elif selection.experiment.shown_as == "table":
                 for label in (label for label in rows if new[label]):
                     others.setdefault(label, []).extend(run for run in rows[label] if run not in others[label])
-        tasks = (*ALL_TASKS, *THREE_DISCRETE)
-        whole = group[0]._replace(experiment=group[0].experiment._replace(rows=(), envs=tasks))
+        whole = group[0]._replace(experiment=group[0].experiment._replace(rows=(), envs=ALL_TASKS))
         blocks.append(_curves_block(whole, "others", "Other rows of the tables", others, baselines))
     return [block for block in blocks if block.curves.panels]
 
