@@ -132,7 +132,8 @@ def test_of_several_each_has_what_it_has():
         select_some(BEYOND, only=["me-dqn", "nonsense"])
     with pytest.raises(UsageError, match="none of these experiments has 'me-tqc', or not together with the rest"):
         select_some(BEYOND, only=["me-dqn", "me-tqc"], envs=["CartPole-v1"])
-    with pytest.raises(UsageError, match="unknown row 'nonsense'"):
-        select_some(BEYOND, only=["nonsense"])
+    for names, only in ((BEYOND, ["nonsense"]), (["any-dqn"], ["me-dqn", "nonsense"])):
+        with pytest.raises(UsageError, match="unknown row 'nonsense'"):
+            select_some(names, only=only)
     with pytest.raises(UsageError, match="unknown experiment 'tabel1'; did you mean 'table1'"):
         select_some(["tabel1"])

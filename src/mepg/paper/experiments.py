@@ -218,6 +218,8 @@ def select_some(
 
     One that has none of them is left out. A row or environment that none of them has is an error.
     """
+    if len(names) == 1:
+        return [select(names[0], plan, only=only, envs=envs, **chosen)]
     found, errors, asked = [], [], {*map(str.lower, only or ()), *map(full_id, envs or ())}
     for name in names:
         whole = select(name, plan).experiment
