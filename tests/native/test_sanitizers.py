@@ -54,7 +54,11 @@ def run(case, folder, compiler, flags, threads=1, calls=3):
     made = subprocess.run([*command, *parts, str(HERE / "harness.cpp")], capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr[-3000:]
     ran = subprocess.run(
-        [str(folder / "program"), str(folder / "given"), str(calls)], capture_output=True, text=True, check=False
+        [str(folder / "program"), str(folder / "given"), str(calls)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
     )
     assert ran.returncode == 0, ran.stderr[-3000:]
     for _ in range(calls):

@@ -122,6 +122,8 @@ class _Emitter:
             self._steps.append("default: {" if block is last else f"case {k}: {{")
             self._steps.append(f"{'if (t == 0) ' if self._threads > 1 else ''}taken[{self._branches}] = 1;")
             self._branches += 1
+            if self._threads > 1:  # all have read which branch it is, and its memory may be another's from here on
+                self._unseen.add("all")
             self._block(block, loops)
             self._meet()
             self._steps.append("break; }")

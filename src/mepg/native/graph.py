@@ -294,6 +294,10 @@ class Graph:
 
     def reduce(self, kind: str, below: Node, axes: Sequence[int]) -> Node:
         """sum, max, min or any, over axes; over short ones that are not the last, written out."""
+        if 0 in below.shape:
+            if kind != "sum":
+                raise Unsupported(f"the {kind} of no numbers")
+            return self.constant(0, [d for i, d in enumerate(below.shape) if i not in axes], below.type)
         for axis in sorted(axes, reverse=True):
             size, rest = below.shape[axis], below.shape[:axis] + below.shape[axis + 1 :]
             inner = axis in [i for i, d in enumerate(below.shape) if d > 1][-2:] and below.type == "f32"
