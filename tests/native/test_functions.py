@@ -1,5 +1,7 @@
 """Functions of arrays, compiled: what the generator knows, and what it says of what it does not know."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,6 +61,7 @@ def shapes(x, y, i, key):
         "least": x[:, :4].argmin(1),
         "most": x[:3].argmax(0),
         "tile": jnp.tile(x, (3, 2)),
+        "nothing": x[:, :0].sum(1),
         "take": x[i],
         "along": jnp.take_along_axis(x, i[None], 0),
         "reshape": x.reshape(-1, 7),
@@ -77,6 +80,18 @@ def shapes(x, y, i, key):
 def test_shapes():
     i = RNG.integers(0, 14, 35).astype(np.int32)
     agree(shapes, draw(14, 35), draw(35, 14), i, jax.random.key(3))
+
+
+def test_all_threads_read_which_branch_it_is_before_one_goes_on():
+    """Once it has been read, its memory may be another's."""
+
+    def function(x, i):
+        return jax.lax.cond(i * 2 > 2, lambda: x * 2, lambda: jnp.tanh(x) @ x)
+
+    text = compile_function(function, draw(40, 40), np.int32(1), threads=2).text
+    branches = re.split(r"case \d+: \{|default: \{", text[text.index("switch") :])[1:]
+    first = [next(line for line in branch.split("\n") if line.strip() and "taken" not in line) for branch in branches]
+    assert [line.strip() for line in first] == ["team.meet();"] * 2
 
 
 @pytest.mark.parametrize("instructions", HERE)
