@@ -142,7 +142,7 @@ def _table_blocks(selections: Sequence[Selection], runs: Sequence[Run], counted:
 def _curves_blocks(
     selections: Sequence[Selection], runs: Sequence[Run], baselines: Sequence[Series]
 ) -> list[CurvesBlock]:
-    """The paper's figures, except those that would repeat one above; then the rows that are in none of them."""
+    """The paper's figures, except those that would repeat one above, and each family beyond it; then all other rows."""
     blocks = []
     for group in _by_plan(selections):
         shown: set[Config] = set()
@@ -150,10 +150,9 @@ def _curves_blocks(
         for selection in sorted(group, key=lambda selection: selection.experiment.shown_as != "curves"):
             rows = {label: list(chain(*there.values())) for label, there in runs_of(selection, runs).items()}
             new = {label: {run.config for run in members} - shown for label, members in rows.items()}
-            if selection.experiment.shown_as == "curves" and any(new.values()):
+            figure = selection.experiment.shown_as == "curves" and any(new.values())
+            if figure or selection.name in BEYOND:
                 shown |= set().union(*new.values())
-                blocks.append(_curves_block(selection, selection.name, title_of(selection), rows, baselines))
-            elif selection.name in BEYOND:
                 blocks.append(_curves_block(selection, selection.name, title_of(selection), rows, baselines))
             elif selection.experiment.shown_as == "table":
                 for label in (label for label in rows if new[label]):
