@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
+from markers import filled
 from PIL import Image
 
 from mepg.cli import main
@@ -186,15 +187,6 @@ def bias(variants: dict[str, list[Run]]) -> str:
                 numbers = f"{found.bias:+.3g} | {found.error:.3g} | {found.spread:.3g}"
                 lines.append(f"| {STUDY[name]} | {run.config.seed} | {numbers} | {bands} |")
     return "\n".join(lines)
-
-
-def filled(page: str, texts: dict[str, str]) -> str:
-    """The page with these texts between their markers."""
-    for name, text in texts.items():
-        head, begin, rest = page.partition(f"<!-- {name} -->\n")
-        _, end, tail = rest.partition(f"<!-- /{name} -->")
-        page = f"{head}{begin}\n{text}\n\n{end}{tail}"
-    return page
 
 
 def draw(runs: list[Run]) -> None:

@@ -40,6 +40,8 @@ def all_but_slow(values, quick):
 
 
 EVERY_ALGORITHM = all_but_slow(algorithms(), KINDS)
+# The same where an agent is only passed on: one for each kind of action, of network and of memory.
+EVERY_AGENT = all_but_slow(algorithms(), ["me-sac", "ace", "me-tqc", "me-crossq", "me-dqn"])
 
 
 def sizes_of(name: str) -> Sizes:
@@ -79,7 +81,8 @@ def leaves_equal(a, b) -> bool:
 def _forget_programs():
     """A process may have 65,530 pieces of mapped memory, and every compiled program takes some: beyond, JAX crashes."""
     yield
-    jax.clear_caches()
+    if Path("/proc/self/maps").read_bytes().count(b"\n") > 30_000:  # else the next module may use them too
+        jax.clear_caches()
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from mepg.cli import main
+from tests.conftest import all_but_slow
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -78,7 +79,7 @@ def commands(block):
     return [line for line in lines if line and not any(line.startswith(start) for start in LEFT_OUT)]
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", all_but_slow(PAGES, PAGES[:2]))
 def test_a_page_does_what_it_says(page, tmp_path, monkeypatch, capsys):
     """From top to bottom, in one folder, as a reader would.
 

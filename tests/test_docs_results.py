@@ -1,6 +1,8 @@
-"""docs/results.md shows what is in results/."""
+"""docs/results.md and the tables of speed show what is in results/."""
 
-import importlib.util
+import importlib
+import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,18 +10,26 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.fixture(scope="module")
-def page():
-    """docs/results.py, which makes the tables of the page."""
-    about = importlib.util.spec_from_file_location("docs_results", ROOT / "docs" / "results.py")
-    module = importlib.util.module_from_spec(about)
-    about.loader.exec_module(module)
-    return module
+@pytest.fixture
+def script(monkeypatch):
+    """One of docs/*.py, by name."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    return importlib.import_module
 
 
-def test_the_tables_are_those_of_the_runs(page):
-    text = page.PAGE.read_text()
-    assert page.filled(text, page.tables(page.published())) == text, "results/ has changed: python docs/results.py"
+def test_the_tables_are_those_of_the_runs(script):
+    made = script("results")
+    text = made.PAGE.read_text()
+    assert made.filled(text, made.tables(made.published())) == text, "results/ has changed: python docs/results.py"
+
+
+def test_the_speeds_are_those_of_one_benchmark(script):
+    made = script("speeds")
+    pages = made.pages(json.loads(made.RESULTS.read_text()))
+    assert all(path.read_text() == page for path, page in pages.items()), (
+        "bench.json has changed: python docs/speeds.py"
+    )
 
 
 def test_what_is_published_is_small_enough_to_clone():

@@ -30,8 +30,8 @@ SMALL = ["hidden=64,64", "actor_lr=1e-3", "critic_lr=1e-3"]
     [
         ("me-sac", [*SMALL, "temperature.lr=1e-3"]),
         ("me-ddpg", SMALL),
-        ("me-ddpg-x", SMALL),
-        ("me-crossq", ["hidden=64,64", "actor_hidden=64,64"]),
+        pytest.param("me-ddpg-x", SMALL, marks=pytest.mark.slow),
+        pytest.param("me-crossq", ["hidden=64,64", "actor_hidden=64,64"], marks=pytest.mark.slow),
     ],
 )
 def test_pendulum_with_small_networks(algorithm, settings, tmp_path):

@@ -74,6 +74,7 @@ print(json.dumps(changed))
 """
 
 
+@pytest.mark.slow
 def test_the_library_leaves_every_setting_of_the_process_as_it_was(tmp_path):
     # JAX's cache as a user finds it: the one that tests share would hide that ours is set.
     without = {name: None for name in os.environ if name.startswith("JAX_")}
@@ -117,16 +118,18 @@ def plain(looked_at):
 @pytest.mark.parametrize(
     "variables",
     [
-        {"JAX_ENABLE_X64": "1"},
-        {
-            "JAX_NUMPY_DTYPE_PROMOTION": "strict",
-            "JAX_NUMPY_RANK_PROMOTION": "raise",
-            "JAX_THREEFRY_PARTITIONABLE": "0",
-            "JAX_DEFAULT_PRNG_IMPL": "rbg",
-            "JAX_DEFAULT_MATMUL_PRECISION": "bfloat16",
-        },
+        pytest.param({"JAX_ENABLE_X64": "1"}, marks=pytest.mark.slow, id="64 bits"),
+        pytest.param(
+            {
+                "JAX_NUMPY_DTYPE_PROMOTION": "strict",
+                "JAX_NUMPY_RANK_PROMOTION": "raise",
+                "JAX_THREEFRY_PARTITIONABLE": "0",
+                "JAX_DEFAULT_PRNG_IMPL": "rbg",
+                "JAX_DEFAULT_MATMUL_PRECISION": "bfloat16",
+            },
+            id="all others",
+        ),
     ],
-    ids=["64 bits", "all others"],
 )
 def test_settings_of_jax_do_not_change_a_bit(looked_at, variables, tmp_path):
     plain, found = looked_at

@@ -84,7 +84,7 @@ def test_every_command_is_here():
     assert {argv[0] for argv in COMMANDS.values()} == commands().keys()
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", all_but_slow(COMMANDS, ["train", "eval", "export", "report", "tune"]))
 def test_twice(run, name):
     """In processes of their own: what the first one imports, the second may miss. Once is enough where nothing is left.
 
@@ -110,7 +110,7 @@ SAVE = {name for name, command in commands().items() if getattr(command, "SAVES"
 INTERRUPTED = [name for name in COMMANDS if name not in ("show", "reproduce")]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", all_but_slow([signal.SIGINT, signal.SIGTERM], [signal.SIGTERM]))
 @pytest.mark.parametrize("name", all_but_slow(INTERRUPTED, [*SAVE, "export"]))
 def test_again_after_it_was_interrupted(run, name, number, capsys):
     """Somewhere between its first import and its end: what is there then is whole, or not there."""

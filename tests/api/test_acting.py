@@ -6,6 +6,7 @@ import pytest
 
 import mepg
 from tests.api.models import OBS, make
+from tests.conftest import all_but_slow
 from tests.run.stubs import Box
 
 
@@ -91,7 +92,7 @@ def test_beliefs_and_spaces_can_be_written_on(trained):
 
 
 @pytest.mark.parametrize("shape", [(), (1, 1), (2, 3)])
-@pytest.mark.parametrize("bound", [1.0, 2.0])
+@pytest.mark.parametrize("bound", all_but_slow([1.0, 2.0], [2.0]))
 def test_actions_of_any_shape(shape, bound, tmp_path):
     space = gymnasium.spaces.Box(-bound, bound, shape, np.float32)
     model = make(env=Box(actions=space)).learn(40)

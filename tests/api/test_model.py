@@ -17,13 +17,17 @@ import pytest
 import mepg
 from mepg.api.arguments import INSTEAD
 from tests.api.models import OBS, TINY, make
-from tests.conftest import leaves_equal
+from tests.conftest import all_but_slow, leaves_equal
 
 ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.mark.parametrize(
-    "name", ["ME_SAC", "ME_DDPG", "DDPG", "TD3", "SAC", "REDQ", "SUNRISE", "ACE", "DroQ", "CrossQ", "ME_CrossQ"]
+    "name",
+    all_but_slow(
+        ["ME_SAC", "ME_DDPG", "DDPG", "TD3", "SAC", "REDQ", "SUNRISE", "ACE", "DroQ", "CrossQ", "ME_CrossQ"],
+        ["ME_SAC", "TD3", "ACE"],
+    ),
 )
 def test_every_class_learns_predicts_and_comes_back(name, tmp_path):
     kind = getattr(mepg, name)

@@ -45,6 +45,7 @@ def test_from_nothing_to_finished(capsys, tmp_path):
     assert (plan["runs"], plan["finished"]) == (12, 1)
 
 
+@pytest.mark.slow
 def test_on_a_backend(capsys, tmp_path, native):
     status, _ = reproduce(capsys, *ONE, "--backend", "native")
     about = json.loads((tmp_path / "results" / "smoke" / "me-ddpg_HopperBulletEnv-v0_seed0" / "run.json").read_text())

@@ -50,6 +50,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path):
     assert done.stderr == "mepg: mepg tune needs Optuna, which is not installed: pip install 'mepg[tune]'\n"
 
 
+@pytest.mark.faults
 def test_killed_in_the_middle_the_same_command_goes_on(tmp_path):
     """A real process, killed without warning while its second trial's run is under way."""
     pytest.importorskip("optuna")

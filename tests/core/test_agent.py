@@ -257,12 +257,17 @@ def program(name, spec):
 
 @pytest.mark.parametrize(
     ("name", "given"),
-    [(name, {}) for name in ("redq", "ace", "me-crossq", "me-tqc", "me-sac-discrete")]
-    + [("me-sac", {"search": Search(how="thompson")}), ("me-dqn", {"search": Search(), "max_grad_norm": 1.0})]
+    [
+        ("ace", {}),
+        ("me-sac", {"search": Search(how="thompson")}),
+        ("me-dqn", {"search": Search(), "max_grad_norm": 1.0}),
+    ]
     + [pytest.param("me-ddpg", given, marks=pytest.mark.slow) for given in ({}, {"search": Search()})]
+    + [pytest.param("sac", {}, marks=pytest.mark.slow)]
     + [
         pytest.param(name, {}, marks=pytest.mark.slow)
-        for name in ("td3", "sac", "droq", "sunrise-ucb", "me-ddpg-x", "ace-flat", "me-qr-dqn")
+        for name in KINDS
+        if name not in ("me-ddpg", "ace", "me-sac", "me-dqn")
     ],
 )
 def test_every_field_matters(name, given):
@@ -294,10 +299,10 @@ def test_fixed_temperature_has_nothing_to_learn():
     ("name", "change"),
     [
         ("me-sac", {"layer_norm": True}),
-        ("redq", {"dropout": Dropout()}),
-        ("sunrise", {"dropout": Dropout()}),
-        ("ace-flat", {"dropout": Dropout()}),
         ("ace-flat", {"dropout": Dropout(masks="expected")}),
+        pytest.param("redq", {"dropout": Dropout()}, marks=pytest.mark.slow),
+        pytest.param("sunrise", {"dropout": Dropout()}, marks=pytest.mark.slow),
+        pytest.param("ace-flat", {"dropout": Dropout()}, marks=pytest.mark.slow),
     ],
 )
 def test_what_composes(name, change):

@@ -10,7 +10,7 @@ import pytest
 from mepg.algos import algorithms
 from mepg.core.agent import build
 from mepg.core.nets import BatchNorm, affine, make_network, make_normalised_network, multiply_rounded, renormalise
-from tests.conftest import SIZES, draw, jit_quickly, make_batch
+from tests.conftest import SIZES, all_but_slow, draw, jit_quickly, make_batch
 
 
 @pytest.mark.parametrize("outputs", [1, 5])
@@ -52,7 +52,9 @@ def test_mixed_precision_is_for_hidden_layers_in_both_passes():
     assert "reduce_precision" not in text("full")
 
 
-@pytest.mark.parametrize("name", ["me-ddpg", "me-sac", "redq", "sunrise", "ace-flat"])
+@pytest.mark.parametrize(
+    "name", all_but_slow(["me-ddpg", "me-sac", "redq", "sunrise", "ace-flat"], ["me-sac", "ace-flat"])
+)
 def test_an_update_in_mixed_precision_is_close_to_one_in_full(name):
     spec = replace(algorithms()[name].spec, hidden=(16, 16))
     states = {}

@@ -17,7 +17,7 @@ from mepg.core.masks import draw_rows, mask_variance
 from mepg.core.normalise import normalised
 from mepg.core.posterior import covariance, mean, posterior, variance
 from mepg.core.spec import Dropout, Spec
-from tests.conftest import EVERY_ALGORITHM, SIZES, jit_quickly, make_batch, sizes_of
+from tests.conftest import EVERY_AGENT, SIZES, jit_quickly, make_batch, sizes_of
 from tests.core.test_bellman import networks
 from tests.core.test_probes import B, learner, transitions
 
@@ -123,7 +123,7 @@ def test_lambda_is_of_the_p_that_is_drawn():
     assert m.var() == pytest.approx(mask_variance(Dropout(p=0.3)), rel=0.01)
 
 
-@pytest.mark.parametrize("name", EVERY_ALGORITHM)
+@pytest.mark.parametrize("name", EVERY_AGENT)
 def test_every_algorithm_can_be_looked_into(name):
     """Mean, covariance, sub-networks and the policy that is judged; of each kind with normalised observations too."""
     entry = algorithms()[name]

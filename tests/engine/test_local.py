@@ -12,6 +12,7 @@ from tests.engine.runs import Looking, job, workers
 from tests.run.processes import assert_same_run
 
 
+@pytest.mark.faults
 def test_killed_failing_and_stopped_runs(tmp_path):
     """One process is killed with -9 and goes on from its checkpoint; one run fails and stops no other."""
     fine, other = job(tmp_path / "a", seed=0), job(tmp_path / "b", seed=1)

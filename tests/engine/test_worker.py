@@ -3,9 +3,13 @@
 import subprocess
 import sys
 import time
+from threading import Thread
 
 from mepg.engine.schedule import claim
+from mepg.engine.worker import wait_for_predecessor
 from mepg.errors import UsageError
+from mepg.run.folder import Folder
+from tests.engine.runs import job
 
 
 def test_workers_end_when_nobody_is_left_to_watch(tmp_path):
@@ -31,3 +35,15 @@ def test_workers_end_when_nobody_is_left_to_watch(tmp_path):
         except UsageError:
             assert time.monotonic() - before < 30, "the worker goes on unseen"
             time.sleep(0.1)
+
+
+def test_it_waits_for_one_that_is_still_saving(tmp_path):
+    run = job(tmp_path / "a")
+    folder = Folder(run.folder)
+    with folder.claim(run.config):
+        waiting = Thread(target=wait_for_predecessor, args=[folder])
+        waiting.start()
+        waiting.join(0.5)
+        assert waiting.is_alive()
+    waiting.join(30)
+    assert not waiting.is_alive()

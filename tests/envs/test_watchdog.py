@@ -9,6 +9,7 @@ import pytest
 from mepg.envs.watchdog import GRACE, Overdue, Watchdog
 
 
+@pytest.mark.faults
 def test_what_is_in_time_is_left_alone():
     """However long the calls take together, and whatever is done between them."""
     watchdog = Watchdog(2.0, "Slow-v0")

@@ -16,7 +16,7 @@ from mepg.export.compiled import act_compiled, find_compiler
 from mepg.export.operations import trace
 from mepg.export.standalone import run
 from tests.algos.discrete import dqn
-from tests.conftest import EVERY_ALGORITHM, jit_quickly, sizes_of
+from tests.conftest import EVERY_AGENT, jit_quickly, sizes_of
 from tests.export.policies import SIZES, some_agent
 
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic")
@@ -42,7 +42,7 @@ def assert_exports(compiler, agent, state, sizes=SIZES):
     assert np.std(expected) > 0.01, "a policy that does something"
 
 
-@pytest.mark.parametrize("name", EVERY_ALGORITHM)
+@pytest.mark.parametrize("name", EVERY_AGENT)
 def test_every_algorithm_exports(compiler, name):
     assert_exports(compiler, *some_agent(name), sizes_of(name))
 

@@ -25,6 +25,7 @@ def test_the_card(finished, tmp_path, capsys):
     assert "| jax |" in body
 
 
+@pytest.mark.slow
 def test_the_card_of_a_policy_that_can_be_filmed(tmp_path, capsys):
     pytest.importorskip("imageio_ffmpeg")
     pytest.importorskip("pybullet")

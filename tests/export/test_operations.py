@@ -13,7 +13,7 @@ from mepg.errors import UsageError
 from mepg.export.onnx import open_session, to_onnx
 from mepg.export.operations import trace
 from mepg.export.standalone import run
-from tests.conftest import EVERY_ALGORITHM, jit_quickly
+from tests.conftest import EVERY_AGENT, jit_quickly
 from tests.export.policies import SIZES, some_agent
 
 
@@ -30,7 +30,7 @@ def assert_exports(agent, state, spread=1):
     return program
 
 
-@pytest.mark.parametrize("name", EVERY_ALGORITHM)
+@pytest.mark.parametrize("name", EVERY_AGENT)
 def test_every_algorithm_exports(name):
     pytest.importorskip("onnxruntime")
     # Of discrete actions one is the best nearly everywhere, unless observations are far apart.

@@ -148,7 +148,12 @@ def whole(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("fault", "envs"),
-    [("nan observation@train 605", 1), ("exception@evaluation", 1), ("exit@train 201", 3), ("no reward@evaluation", 3)],
+    [
+        ("nan observation@train 605", 1),
+        ("no reward@evaluation", 3),
+        pytest.param("exception@evaluation", 1, marks=pytest.mark.faults),
+        pytest.param("exit@train 201", 3, marks=pytest.mark.faults),
+    ],
 )
 def test_mended_it_ends_with_the_bits_of_a_run_that_never_failed(fault, envs, whole, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HOSTILE", fault)
@@ -422,7 +427,9 @@ def test_episodes_that_end_at_once(terminal, envs):
 # Steps that hang
 
 
-@pytest.mark.parametrize("how", ["sleeps", "keeps the interpreter", "is deaf"])
+@pytest.mark.parametrize(
+    "how", ["sleeps", *(pytest.param(how, marks=pytest.mark.faults) for how in ("keeps the interpreter", "is deaf"))]
+)
 def test_a_step_that_hangs_is_given_up(how, tmp_path, monkeypatch):
     argv = [sys.executable, "-m", "mepg", "train", "me-ddpg", "--env", hostile.ID, "--out", str(tmp_path / "a")]
     argv += ["--steps", "120", *RANDOM, "--step-timeout", "2.5"]

@@ -72,6 +72,7 @@ def available(compiler):
         pytest.skip(f"{COMPILERS[compiler][0]} is not installed")
 
 
+@pytest.mark.slow
 def test_memory_and_behaviour(tmp_path):
     run(case("me-sac"), tmp_path, "g++ -O1", MEMORY)
 

@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from mepg.run import cache
 
 COMMAND = ["train", "ddpg", "--env", "Pendulum-v1", "--steps", "40", "--json", "--eval-episodes", "1"]
@@ -22,6 +24,7 @@ def train(home, out):
     return json.loads(ended.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_a_second_start_finds_its_programs_and_damage_does_no_harm(tmp_path):
     home = tmp_path / "cache"
     train(home, tmp_path / "first")

@@ -20,7 +20,7 @@ SETTINGS = ["hidden=16,16", "batch_size=16", "warmup=30", "replay_size=60"]  # t
 
 THOMPSON = ["me-sac search.how=thompson", "me-dqn search.how=thompson"]  # which remember a mask
 # Of each shape that a state and a memory can have.
-QUICK = ["me-ddpg", "me-sac", "sunrise-ucb", "ace", "ace-flat", "me-crossq", "me-tqc", "me-qr-dqn", "me-sac-discrete"]
+QUICK = ["me-sac", "sunrise-ucb", "ace", "me-crossq", "me-qr-dqn"]
 
 
 @pytest.mark.parametrize("name", all_but_slow(algorithms(), QUICK) + THOMPSON)

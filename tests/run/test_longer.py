@@ -68,6 +68,7 @@ def test_twice_longer_and_before_the_first_evaluation(tmp_path, best_at_the_old_
     assert_same(tmp_path / "longer", sit(LONG, tmp_path / "once").folder.path)
 
 
+@pytest.mark.faults
 def test_a_process_may_die_at_any_point_of_it(tmp_path, best_at_the_old_end, monkeypatch):
     sit(SHORT, tmp_path / "short")
     once = sit(LONG, tmp_path / "once").folder.path

@@ -120,7 +120,8 @@ os.dup2 = dup2
     assert ended.stderr == "mepg: interrupted; what was saved is safe\n"
 
 
-@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.faults)])
+@pytest.mark.faults
+@pytest.mark.parametrize("threads", [1, 2])
 def test_a_rain_of_signals_does_not_damage_the_heap(threads, tmp_path):
     """While large matrices are multiplied, the stack pointer is in the heap: a signal must not be written there."""
     if threads > len(os.sched_getaffinity(0)):

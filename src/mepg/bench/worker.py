@@ -142,7 +142,8 @@ def simulator(task: dict[str, Any]) -> Work:
     bare = make(task["env"])
     bare.reset(seed=0)
     rng = np.random.default_rng(0)
-    actions = np.array([ours.spaces.actions.random(rng) for _ in range(task["steps"])], np.float32)
+    steps = 10 * task["steps"]  # of a few microseconds each
+    actions = np.array([ours.spaces.actions.random(rng) for _ in range(steps)], np.float32)
     scaled = [ours.spaces.scale(action) for action in actions]
 
     def through_ours() -> None:
@@ -159,9 +160,11 @@ def simulator(task: dict[str, Any]) -> Work:
     def work() -> dict[str, float]:
         ours.reset(0)
         bare.reset(seed=0)
+        through_ours()  # not timed: the first to run after another process finds the processor's caches cold
+        as_it_comes(bare)
         return {
-            "seconds": timed(through_ours) / task["steps"],
-            "environment": timed(lambda: as_it_comes(bare)) / task["steps"],
+            "seconds": timed(through_ours) / steps,
+            "environment": timed(lambda: as_it_comes(bare)) / steps,
         }
 
     return work

@@ -13,12 +13,16 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mepg.process import exit_status, leave, of_our_own
 from mepg.signals import ending_at_once, status_of, stopping
 
+if TYPE_CHECKING:
+    from mepg.run.folder import Folder
+
 SAY_EVERY = 0.5  # seconds between two reports of progress
+PATIENCE = 60.0  # seconds for another process that is saving this run
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
@@ -36,10 +40,12 @@ def main() -> int:
     from mepg.algos import trust
     from mepg.engine.jobs import Job, Progress
     from mepg.run.config import Config, Sitting
+    from mepg.run.folder import Folder
     from mepg.run.session import Session
 
     trust(told["config"]["algorithm"])  # whoever started this process has imported it too
     job = Job(Config.from_json(told["config"]), Path(told["folder"]))
+    wait_for_predecessor(Folder(job.folder))
     if job.finished():
         return 0
     sitting = Sitting(checkpoint_every=min(Sitting.checkpoint_every, job.config.eval_every))
@@ -55,6 +61,13 @@ def main() -> int:
                 job.say_progress(Progress(record.step, last_return))
         job.progress_file.unlink(missing_ok=True)
         return 0 if stop.by is None else status_of(stop.by)
+
+
+def wait_for_predecessor(folder: Folder) -> None:
+    """A worker whose parent was killed may still be saving this run, when the same command has been given again."""
+    deadline = time.monotonic() + PATIENCE
+    while folder.in_use() and time.monotonic() < deadline:
+        time.sleep(0.1)
 
 
 def stop_with_parent() -> None:

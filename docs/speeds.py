@@ -1,0 +1,72 @@
+"""Makes the tables of speed in README.md, docs/expect.md and docs/performance.md from one run of `mepg bench`.
+
+python docs/speeds.py            from docs/bench.json
+python docs/speeds.py bench      from that folder, whose bench.json and bench.png are published
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from markers import filled
+
+from mepg.bench.measure import ENSEMBLES, MAIN
+from mepg.bench.show import HOPPER, to_markdown
+
+ROOT = Path(__file__).parent.parent
+RESULTS, PICTURE = ROOT / "docs" / "bench.json", ROOT / "docs" / "images" / "bench.png"
+SHOWN = ("me-sac", "me-ddpg", "sac", "td3", "ddpg")
+
+
+def pages(results: dict[str, Any]) -> dict[Path, str]:
+    """Each page as it should read."""
+    tables = {"README.md": steps, "docs/expect.md": updates, "docs/performance.md": to_markdown}
+    return {
+        ROOT / name: filled((ROOT / name).read_text(), {"bench": table(results).rstrip()})
+        for name, table in tables.items()
+    }
+
+
+def steps(results: dict[str, Any]) -> str:
+    """Steps per second on Hopper: ours, in mixed precision, and others'."""
+    lines = ["| steps/s on Hopper, one core | mepg | with mixed precision | SBX | SB3 |", "| --- |" + " --- |" * 4]
+    lines += [f"| `{name}` | {' | '.join(trained(results, name))} |" for name in SHOWN]
+    return "\n".join(lines)
+
+
+def updates(results: dict[str, Any]) -> str:
+    """An update, and training, of each of the paper's algorithms."""
+    heads = (
+        "one core",
+        "update on Ant",
+        "against its bare products",
+        "by XLA",
+        "training on Hopper",
+        "mixed precision",
+    )
+    lines = [f"| {' | '.join(heads)} | in SBX | in SB3 |", "| --- |" + " --- |" * 7]
+    for name in (*MAIN, *ENSEMBLES):
+        update = results["updates"][name]
+        native = f"{update['native_milliseconds']:.1f} ms | {update['native_ratio']:.2f}"
+        steps_per_second = " | ".join(trained(results, name))
+        lines.append(f"| `{name}` | {native} | {update['milliseconds']:.1f} ms | {steps_per_second} |")
+    return "\n".join(lines)
+
+
+def trained(results: dict[str, Any], name: str) -> list[str]:
+    """Steps per second on Hopper, as it is, in mixed precision, in SBX and in SB3; empty where it was not measured."""
+    loops = results["loops"][HOPPER]
+    found = (loops.get(name + ending) for ending in ("", " mixed", " in sbx", " in sb3"))
+    return ["" if each is None else f"{each['steps_per_second']:.0f}" for each in found]
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        shutil.copy(Path(sys.argv[1]) / "bench.json", RESULTS)
+        shutil.copy(Path(sys.argv[1]) / "bench.png", PICTURE)
+    for path, text in pages(json.loads(RESULTS.read_text())).items():
+        path.write_text(text)
