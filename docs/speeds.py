@@ -56,7 +56,7 @@ def updates(results: dict[str, Any]) -> str:
         "update on Ant",
         "against its bare products",
         "by XLA",
-        "training on Hopper",
+        "training on Hopper, steps/s",
         "mixed precision",
     )
     lines = [f"| {' | '.join(heads)} | in SBX | in SB3 |", "| --- |" + " --- |" * 7]

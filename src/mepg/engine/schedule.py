@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, TextIO
 
 from mepg.engine.jobs import Job, Progress
+from mepg.engine.worker import PATIENCE
 from mepg.errors import UsageError
 from mepg.run.files import not_writable, open_lock
 
 ATTEMPTS = 3  # of a run whose process was killed: more would hide that something kills it
-PATIENCE = 60.0  # seconds for the runs to save what they have, once they are asked to stop
 POLL = 0.2
 
 

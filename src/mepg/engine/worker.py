@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mepg.run.folder import Folder
 
 SAY_EVERY = 0.5  # seconds between two reports of progress
-PATIENCE = 60.0  # seconds for another process that is saving this run
+PATIENCE = 60.0  # seconds for a run to save what it has, once it is asked to stop
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 

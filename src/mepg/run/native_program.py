@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from mepg.core.arithmetic import ours
 from mepg.core.types import Agent, Sizes
-from mepg.native.build import find_compiler, keep_source
+from mepg.native.build import keep_source
 from mepg.native.check import Disagrees, compare
 from mepg.native.library import Compiled, Picked, State, StateUse, compile_function
 from mepg.run.config import Config
@@ -29,7 +29,6 @@ class NativeProgram(Program):
 
     @ours
     def __init__(self, config: Config, agent: Agent, sizes: Sizes) -> None:
-        find_compiler()  # raises, before the agent is traced for nothing
         super().__init__(config, agent, sizes)
         # Rounded numbers that are multiplied in another order differ by more than their last bit.
         self._tolerance = 2e-3 if getattr(config.spec, "precision", "full") == "mixed" else 1e-5

@@ -23,7 +23,8 @@ import numpy as np
 
 from mepg.core.settings import apply_settings
 from mepg.engine.jobs import Job, Progress
-from mepg.engine.schedule import PATIENCE, POLL, Failure
+from mepg.engine.schedule import POLL, Failure
+from mepg.engine.worker import PATIENCE
 from mepg.errors import UsageError
 from mepg.run.checkpoint import Checkpoints
 from mepg.run.config import Config
