@@ -69,6 +69,7 @@ check: $(VENV)/.installed
 # The documentation as a site, in site/: open site/index.html.
 docs: $(VENV)/.installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/mepg report results --out site/runs.html
 	@echo "Open site/index.html. To search in it: $(BIN)/python -m http.server --directory site, then http://localhost:8000"
 
 bench: $(VENV)/.installed

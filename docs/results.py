@@ -1,8 +1,7 @@
 """Makes what docs/results.md shows from results/: pictures, films, and the tables between its markers.
 
 python docs/results.py           pictures and tables: seconds
-python docs/results.py --new     after runs were added: inspects those of the study, and keeps the policy of the best
-                                 seed only
+python docs/results.py --new     after runs were added: inspects them, and keeps the policy of the best seed only
 python docs/results.py --films   also the films, which are rendered anew: minutes
 """
 
@@ -18,15 +17,16 @@ import numpy as np
 from markers import filled
 from PIL import Image
 
+from mepg.algos import find
 from mepg.cli import main
 from mepg.envs.env import Env
-from mepg.paper.experiments import FOUR_TASKS, select
+from mepg.paper.experiments import FOUR_TASKS, Selection, select
 from mepg.paper.tables import improvements, paper_table, runs_of
 from mepg.report.cost import read_benchmark, with_hours
 from mepg.report.figures import draw_curves, make_curves
 from mepg.report.runs import Run, collect
 from mepg.report.statistics import Estimate, bootstrap, interquartile_mean, normalise, probability_of_improvement
-from mepg.report.tables import to_markdown
+from mepg.report.tables import short_name, to_markdown
 from mepg.run.evaluate import play
 from mepg.run.files import write_whole
 from mepg.run.folder import Folder
@@ -55,8 +55,10 @@ STUDY = {
 # ME-SAC as it is listed, by what computed it.
 BACKENDS = {"me-sac": "XLA", "me-sac-native": "native code", "me-sac-mixed": "native code, mixed precision"}
 # The paper's tables at the scale of results/PLAN: which rows are planned.
+SCALE = 200_000  # steps
 TABLES = {"table1": "me-sac,me-ddpg,sac,td3,ddpg", "table2": "me-sac,me-sac-r,sac,me-ddpg,me-ddpg-do,me-ddpg-r,ddpg"}
-FILMED = ("me-sac-seed0", "sac-seed0")
+COMPARED = (("ME-SAC", "SAC"), ("ME-DDPG", "TD3"), ("ME-DDPG", "DDPG"))  # for what they cost
+FILMED = ("me-sac-seed0", "sac-seed0")  # of the study
 FRAMES, EVERY, WIDTH, COLOURS = 75, 5, 240, 24  # of a film: 75 pictures, one for every five steps
 
 
@@ -75,20 +77,26 @@ def study(runs: Iterable[Run], variants: Iterable[str] = STUDY) -> dict[str, lis
     return {variant: [by_name[name] for name in there if name in by_name] for variant, there in names.items()}
 
 
+def planned(name: str) -> Selection:
+    """What results/PLAN wants of one of the paper's tables."""
+    return select(name, "desk", only=TABLES[name].split(","), steps=SCALE)
+
+
 def tidy(runs: Iterable[Run]) -> None:
-    """Inspects the runs of the study while their policies are there, then keeps the policy of each best seed."""
+    """Inspects runs while their policies are there; then keeps the best seed's, where no setting was changed."""
     seeds: dict[str, list[Run]] = {}
     for run in runs:
         folder = Folder(run.path)
         if not folder.policy_file.exists():
             continue
-        if run.path.parent.name == "study" and read_inspection(folder) is None:
+        if read_inspection(folder) is None:
             main(["inspect", str(run.path)])
             (run.path / "inspect.png").unlink(missing_ok=True)
         seeds.setdefault(re.sub(r"seed\d+$", "", str(run.path)), []).append(run)
     for same in seeds.values():
-        for run in sorted(same, key=lambda run: run.means[-1])[:-1]:
-            Folder(run.path).policy_file.unlink()
+        for run in same:
+            if run is not best(same) or run.config.spec != find(run.config.algorithm).spec:
+                Folder(run.path).policy_file.unlink()
 
 
 def tables(runs: list[Run]) -> dict[str, str]:
@@ -100,17 +108,56 @@ def tables(runs: list[Run]) -> dict[str, str]:
         "compared": compared(variants),
         "count": count(variants),
         "backends": by_backend(study(runs, BACKENDS)),
-        **{name: papers(name, only.split(","), runs) for name, only in TABLES.items()},
+        "cost": cost(runs_of(planned("table1"), runs)),
+        "beliefs": beliefs(runs_of(planned("table1"), runs)),
+        **{name: papers(name, runs) for name in TABLES},
     }
 
 
-def papers(name: str, rows: Sequence[str], runs: list[Run]) -> str:
+def papers(name: str, runs: list[Run]) -> str:
     """One of the paper's tables, as far as there are runs."""
-    selection = select(name, "desk", only=rows, steps=200_000)
+    selection = planned(name)
     there = [run for group in runs_of(selection, runs).values() for some in group.values() for run in some]
-    planned = len(selection.all_configs())
-    head = f"{len(there)} of {planned} planned runs are finished."
+    head = f"{len(there)} of {len(selection.all_configs())} planned runs are finished."
     return f"{head}\n\n{to_markdown(paper_table(selection, runs), improvements(selection, runs))}" if there else head
+
+
+def cost(rows: dict[str, dict[str, list[Run]]]) -> str:
+    """Each pair after as many steps, and after as much processor time. Means over the seeds that both have."""
+    lines = ["| | its end | core-hours | | its end | core-hours | after as many core-hours as the first |"]
+    lines.append("| --- | ---: | ---: | --- |" + " ---: |" * 3)
+    for first, other in COMPARED:
+        for env in FOUR_TASKS:
+            by_seed = {run.config.seed: run for run in rows[other][env]}
+            pairs = [(run, by_seed[run.config.seed]) for run in rows[first][env] if run.config.seed in by_seed]
+            if pairs:
+                ends, others = (" | ".join(map(str, end(some))) for some in zip(*pairs, strict=True))
+                then = np.mean([after(slow, quick.hours[-1]) for quick, slow in pairs])
+                lines.append(f"| {short_name(env)}: {first} | {ends} | {other} | {others} | {then:,.0f} |")
+    return "\n".join(lines)
+
+
+def end(runs: Sequence[Run]) -> tuple[str, str]:
+    """Their last evaluations and their core-hours, averaged."""
+    return (
+        f"{np.mean([run.means[-1] for run in runs]):,.0f}",
+        f"{np.mean([run.hours[-1] for run in runs]):.2f}",
+    )
+
+
+def after(run: Run, hours: float) -> float:
+    """The last evaluation by then."""
+    return float(run.means[max(np.searchsorted(run.hours, hours, side="right") - 1, 0)])
+
+
+def beliefs(rows: dict[str, dict[str, list[Run]]]) -> str:
+    """Q less what followed, of each seed that was inspected."""
+    lines = [f"| | {' | '.join(map(short_name, FOUR_TASKS))} |", "| --- |" + " ---: |" * len(FOUR_TASKS)]
+    for label, by_env in rows.items():
+        inspected = ([read_inspection(Folder(run.path)) for run in by_env[env]] for env in FOUR_TASKS)
+        cells = ["; ".join(f"{found.bias:+.3g}" for found in some if found is not None) for some in inspected]
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def by_backend(variants: dict[str, list[Run]]) -> str:
@@ -199,8 +246,7 @@ def draw(runs: list[Run]) -> None:
     by_label = {BACKENDS[name]: some for name, some in study(runs, BACKENDS).items()}
     curves = make_curves("backends", "ME-SAC", by_label, envs=[HOPPER])
     write_whole(IMAGES / "backends.png", draw_curves(curves)["png"])
-    selection = select("table1", "desk", only=TABLES["table1"].split(","), steps=200_000)
-    by_label = {label: list(chain(*some.values())) for label, some in runs_of(selection, runs).items()}
+    by_label = {label: list(chain(*some.values())) for label, some in runs_of(planned("table1"), runs).items()}
     curves = make_curves("table1", "Table 1's tasks", by_label, envs=FOUR_TASKS)
     if curves.panels:
         write_whole(IMAGES / "tasks.png", draw_curves(curves)["png"])
@@ -234,10 +280,18 @@ def save(pictures: Sequence[Image.Image], path: Path, seconds: float) -> None:
     first.save(path, save_all=True, append_images=rest, duration=1000 * seconds, loop=0, optimize=True)
 
 
-def films() -> Iterator[tuple[Folder, Path]]:
+def films(runs: list[Run]) -> Iterator[tuple[Folder, Path]]:
     """The runs that are filmed, and where their films go."""
     for name in FILMED:
         yield Folder(ROOT / "results" / "study" / name), IMAGES / f"hopper-{name.removesuffix('-seed0')}.gif"
+    for env, there in runs_of(planned("table1"), runs)["ME-SAC"].items():
+        if there:
+            yield Folder(best(there).path), IMAGES / f"{short_name(env).lower()}.gif"
+
+
+def best(runs: Iterable[Run]) -> Run:
+    """The one that ends highest."""
+    return max(runs, key=lambda run: run.means[-1])
 
 
 if __name__ == "__main__":
@@ -246,5 +300,5 @@ if __name__ == "__main__":
         tidy(found)
     draw(found)
     write_whole(PAGE, filled(PAGE.read_text(), tables(found)).encode())
-    for folder, path in films() if "--films" in sys.argv else ():
+    for folder, path in films(found) if "--films" in sys.argv else ():
         film(folder, path)

@@ -115,8 +115,9 @@ def test_where_a_page_cannot_be_written(tmp_path):
 
 
 def test_what_was_inspected_is_shown_and_what_is_damaged_is_named(tmp_path):
-    for seed, changes in enumerate(({}, {"run": "<b>", "algorithm": "<img src=x>", "coverage": None}, {})):
-        folder = write_run(tmp_path / f"run{seed}", make(seed=seed))
+    strange = {"run": "<b>", "algorithm": "<img src=x>", "coverage": None}
+    for number, changes in enumerate(({}, strange, {})):
+        folder = write_run(tmp_path / f"run{number}", make(settings=[f"hidden={number + 1},8"]))
         write_inspection(Folder(folder), make_inspection(**changes))
     (tmp_path / "run2" / "inspect.json").write_text('{"format": 1, "bias": "<script>"}')
     report = write_report([tmp_path], tmp_path / "page.html")
@@ -130,3 +131,14 @@ def test_what_was_inspected_is_shown_and_what_is_damaged_is_named(tmp_path):
     assert "mepg inspect writes it again" in problem.reason
     assert report.runs == 3
     assert {path.name for path in report.files} >= {"inside-1.png", "inside-2.png"}
+
+
+def test_of_several_seeds_all_are_counted_and_one_is_drawn(tmp_path):
+    for seed in range(3):
+        folder = write_run(tmp_path / f"run{seed}", make(seed=seed))
+        write_inspection(Folder(folder), make_inspection(run=f"number-{seed}"))
+    report = write_report([tmp_path], tmp_path / "page.html")
+    page = Tags(report.page.read_text(encoding="utf-8"))
+    assert page.tags.count("img") == 1
+    assert all(f"number-{seed}" in page.text for seed in range(3))
+    assert [path.name for path in report.files if path.name.startswith("inside")] == ["inside-1.png"]

@@ -10,6 +10,7 @@ import hashlib
 import os
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -33,6 +34,7 @@ from mepg.report.tables import (
     to_csv,
     to_markdown,
 )
+from mepg.run.config import Config
 from mepg.run.files import not_writable, write_whole
 from mepg.run.folder import Folder
 from mepg.run.inspection import Inspection, read_inspection
@@ -105,7 +107,7 @@ class Inspected(NamedTuple):
 
     path: Path
     found: Inspection
-    picture: bytes
+    picture: bytes | None  # None: another seed of the same is drawn
 
 
 def own_sections(
@@ -127,7 +129,8 @@ def write_page(page: Page, out: Path) -> Report:
     files: dict[str, bytes] = {}
     for block in blocks:
         files |= _curves_files(block) if isinstance(block, CurvesBlock) else _table_files(block)
-    files |= {f"inside-{number}.png": one.picture for number, one in enumerate(inspected, start=1)}
+    pictures = [one.picture for one in inspected if one.picture is not None]
+    files |= {f"inside-{number}.png": picture for number, picture in enumerate(pictures, start=1)}
     folder = out.with_name(f"{out.stem}-files")
     html = _render(
         page=page,
@@ -183,8 +186,9 @@ def _table_files(block: TableBlock) -> dict[str, bytes]:
 
 
 def _inspected(runs: Sequence[Run]) -> tuple[list[Inspected], list[Problem]]:
-    """Drawn anew from the numbers in each run's inspect.json, for the runs that have one."""
+    """The runs that have an inspect.json. Of runs that differ in their seed alone, the first is drawn."""
     inspected, problems = [], []
+    drawn: set[Config] = set()
     for run in runs:
         try:
             found = read_inspection(Folder(run.path))
@@ -192,7 +196,10 @@ def _inspected(runs: Sequence[Run]) -> tuple[list[Inspected], list[Problem]]:
             problems.append(Problem(run.path, str(error)))
             continue
         if found is not None:
-            inspected.append(Inspected(run.path, found, draw_inspections([found])))
+            of_any_seed = replace(run.config, seed=0)
+            picture = None if of_any_seed in drawn else draw_inspections([found])
+            drawn.add(of_any_seed)
+            inspected.append(Inspected(run.path, found, picture))
     return inspected, problems
 
 

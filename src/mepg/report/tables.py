@@ -232,15 +232,15 @@ def to_markdown(table: Table, improvements: Sequence[Improvement] = ()) -> str:
 
 
 def _markdown_cell(cell: Cell, unit: Unit) -> str:
+    """A line each: ours, the paper's, the last evaluation, and how many seeds if some are missing."""
     parts = [] if cell.ours is None else [show_with_std(cell.ours, cell.std, unit)]
     if cell.published is not None:
-        parts.append(f"(paper {show_with_std(*cell.published, unit)})")
-        parts += [show_difference(cell, unit)] if cell.ours is not None else []
+        parts.append(f"(paper {show_with_std(*cell.published, unit)}) {show_difference(cell, unit)}".rstrip())
     if cell.final is not None:
         parts.append(f"last {show_with_std(cell.final, cell.final_std, unit)}")
     if cell.found != cell.wanted:
         parts.append(f"{cell.found}/{many(cell.wanted, 'seed')}")
-    return " ".join(parts)
+    return "<br>".join(parts)
 
 
 def _cell(env: str, runs: Sequence[Run], unit: Unit) -> Cell:
