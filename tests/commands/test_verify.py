@@ -119,17 +119,27 @@ def test_another_seed_under_a_false_name(published, tmp_path, capsys):
 
 def test_computed_elsewhere(run, capsys):
     """Bits differ there: compared within a tolerance, until roundings have grown."""
+    true = (run / "metrics.csv").read_text()
     multiply(run, 1000, 1 + 1e-6)
     reseal(run, **elsewhere(run))
     status, (found,) = verify(capsys, run)
     assert (status, found["exact"], found["agrees"], found["until"]) == (0, False, True, 3000)
     assert any("processor: another then" in line for line in found["elsewhere"])
+    assert main(["verify", str(run)]) == 0
+    out = capsys.readouterr().out
+    assert "all but 1 bit for bit" in out
+    assert "step 1,000, train/critic_loss: " in out  # which
     multiply(run, 2000, 1.5)
     reseal(run)
     status, (found,) = verify(capsys, run)
     assert (status, found["agrees"], found["until"]) == (0, True, 2000)
     assert main(["verify", str(run)]) == 0
     assert "agrees to 0.1%, computed elsewhere, until step 2,000" in capsys.readouterr().out
+    (run / "metrics.csv").write_text(true)
+    multiply(run, 2000, 1.5)  # now all agree bit for bit up to there: rounding would have begun before
+    reseal(run)
+    status, (found,) = verify(capsys, run)
+    assert (status, found["agrees"], found["until"]) == (1, False, 2000)
     multiply(run, 1000, 1.5)  # of the first thousand steps, of which half learned: no machine rounds like that
     reseal(run)
     status, (found,) = verify(capsys, run)

@@ -50,7 +50,8 @@ def _in_words(verdict: "Verdict", tolerance: float) -> str:
     if not verdict.agrees:
         return f"does NOT agree: {len(verdict.differences):,} of {compared} differ"
     if verdict.departs is None:
-        return f"agrees to {tolerance:.1%}, computed elsewhere: {compared}"
+        differ = len(verdict.differences)
+        return f"agrees to {tolerance:.1%}, computed elsewhere: {compared}, all but {differ:,} bit for bit"
     return (
         f"agrees to {tolerance:.1%}, computed elsewhere, until step {verdict.departs:,}: from there on, rounding on "
         "two machines has grown too far apart to compare"
@@ -58,7 +59,7 @@ def _in_words(verdict: "Verdict", tolerance: float) -> str:
 
 
 def _details(verdict: "Verdict") -> list[str]:
-    lines = [f"  {one}" for one in verdict.differences[:SHOWN]] if not verdict.agrees else []
+    lines = [f"  {one}" for one in verdict.differences[:SHOWN]]
     if verdict.agrees and not verdict.learned:
         lines.append("  the run has not begun to learn by then: more --steps would say more")
     return lines + ([f"  {each}" for each in verdict.elsewhere] if not verdict.exact else [])

@@ -56,7 +56,12 @@ class Verdict(NamedTuple):
     @property
     def agrees(self) -> bool:
         """Bit for bit; or, computed elsewhere, until roundings have grown so large that nothing can be compared."""
-        return self.exact or (bool(self.elsewhere) and (self.departs is None or self.learned))
+        return self.exact or (bool(self.elsewhere) and (self.departs is None or self._has_grown))
+
+    @property
+    def _has_grown(self) -> bool:
+        """Rounding begins small: a large difference right after numbers that agreed bit for bit is something else."""
+        return self.learned and any(one.step < self.differences[-1].step for one in self.differences)
 
 
 def verify(folder: Folder, steps: int, env_id: str | None = None) -> Verdict:
