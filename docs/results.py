@@ -30,7 +30,7 @@ from mepg.report.tables import short_name, to_markdown
 from mepg.run.evaluate import play
 from mepg.run.files import write_whole
 from mepg.run.folder import Folder
-from mepg.run.inspection import read_inspection
+from mepg.run.inspection import Inspection, read_inspection
 from mepg.run.keys import episode_seed
 from mepg.run.policy import load_policy
 
@@ -151,13 +151,18 @@ def after(run: Run, hours: float) -> float:
 
 
 def beliefs(rows: dict[str, dict[str, list[Run]]]) -> str:
-    """Q less what followed, of each seed that was inspected."""
+    """Q less what followed, and how much that was, of each seed that was inspected."""
     lines = [f"| | {' | '.join(map(short_name, FOUR_TASKS))} |", "| --- |" + " ---: |" * len(FOUR_TASKS)]
     for label, by_env in rows.items():
         inspected = ([read_inspection(Folder(run.path)) for run in by_env[env]] for env in FOUR_TASKS)
-        cells = ["; ".join(f"{found.bias:+.3g}" for found in some if found is not None) for some in inspected]
+        cells = ["; ".join(belief(found) for found in some if found is not None) for some in inspected]
         lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def belief(found: Inspection) -> str:
+    """+47.8 of 95"""
+    return f"{found.bias:+.3g} of {np.mean(found.some.truth):.3g}"
 
 
 def by_backend(variants: dict[str, list[Run]]) -> str:
