@@ -70,7 +70,7 @@ check: $(VENV)/.installed
 docs: $(VENV)/.installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	$(BIN)/mepg report results --out site/runs.html
-	@echo "Open site/index.html. To search in it: $(BIN)/python -m http.server --directory site, then http://localhost:8000"
+	@echo "Open site/index.html, and for all runs of results/ site/runs.html. To search in it: $(BIN)/python -m http.server --directory site, then http://localhost:8000"
 
 bench: $(VENV)/.installed
 	$(BIN)/mepg bench
