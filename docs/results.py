@@ -124,8 +124,8 @@ def papers(name: str, runs: list[Run]) -> str:
 
 def cost(rows: dict[str, dict[str, list[Run]]]) -> str:
     """Each pair after as many steps, and after as much processor time. Means over the seeds that both have."""
-    lines = ["| | its end | core-hours | | its end | core-hours | after as many core-hours as the first |"]
-    lines.append("| --- | ---: | ---: | --- |" + " ---: |" * 3)
+    lines = ["| | | its end | core-hours | | its end | core-hours | after as many core-hours as the first |"]
+    lines.append("| --- | --- | ---: | ---: | --- |" + " ---: |" * 3)
     for first, other in COMPARED:
         for env in FOUR_TASKS:
             by_seed = {run.config.seed: run for run in rows[other][env]}
@@ -133,7 +133,7 @@ def cost(rows: dict[str, dict[str, list[Run]]]) -> str:
             if pairs:
                 ends, others = (" | ".join(map(str, end(some))) for some in zip(*pairs, strict=True))
                 then = np.mean([after(slow, quick.hours[-1]) for quick, slow in pairs])
-                lines.append(f"| {short_name(env)}: {first} | {ends} | {other} | {others} | {then:,.0f} |")
+                lines.append(f"| {short_name(env)} | {first} | {ends} | {other} | {others} | {then:,.0f} |")
     return "\n".join(lines)
 
 

@@ -232,10 +232,11 @@ def to_markdown(table: Table, improvements: Sequence[Improvement] = ()) -> str:
 
 
 def _markdown_cell(cell: Cell, unit: Unit) -> str:
-    """A line each: ours, the paper's, the last evaluation, and how many seeds if some are missing."""
+    """A line each: ours, the paper's, the difference, the last evaluation, and how many seeds if some are missing."""
     parts = [] if cell.ours is None else [show_with_std(cell.ours, cell.std, unit)]
     if cell.published is not None:
-        parts.append(f"(paper {show_with_std(*cell.published, unit)}) {show_difference(cell, unit)}".rstrip())
+        parts.append(f"(paper {show_with_std(*cell.published, unit)})")
+        parts += [show_difference(cell, unit)] if cell.ours is not None else []
     if cell.final is not None:
         parts.append(f"last {show_with_std(cell.final, cell.final_std, unit)}")
     if cell.found != cell.wanted:
