@@ -152,7 +152,7 @@ def beliefs(rows: dict[str, dict[str, list[Run]]]) -> str:
     lines = [f"| | {' | '.join(map(short_name, FOUR_TASKS))} |", "| --- |" + " ---: |" * len(FOUR_TASKS)]
     for label, by_env in rows.items():
         inspected = ([read_inspection(Folder(run.path)) for run in by_env[env]] for env in FOUR_TASKS)
-        cells = ["; ".join(belief(found) for found in some if found is not None) for some in inspected]
+        cells = ["<br>".join(belief(found) for found in some if found is not None) for some in inspected]
         lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
