@@ -187,12 +187,14 @@ def test_markdown_says_what_is_missing(tmp_path):
 
 
 def test_probability_of_improvement(tmp_path):
-    """ME-SAC's runs are all above SAC's; one run alone says nothing, nor does an unfinished one."""
-    for algorithm, level in (("me-sac", 2500.0), ("sac", 100.0)):
+    """ME-SAC's runs are all above the others'; one run alone says nothing, nor does an unfinished one."""
+    for algorithm, level in (("me-sac", 2500.0), ("me-ddpg", 1000.0), ("sac", 100.0)):
         carry_out(select("table1", "smoke", only=[algorithm], envs=[HOPPER]), tmp_path, level=level)
     runs = carry_out(select("table1", "smoke", only=["td3"], envs=[HOPPER], seeds=[0]), tmp_path)
     found = improvements(select("table1", "smoke"), runs)
     assert [(one.better, one.than, one.probability, one.tasks) for one in found] == [
-        ("ME-SAC", "SAC", (1.0, 1.0, 1.0), (HOPPER,))
+        ("ME-SAC", "ME-DDPG", (1.0, 1.0, 1.0), (HOPPER,)),
+        ("ME-SAC", "SAC", (1.0, 1.0, 1.0), (HOPPER,)),
+        ("ME-DDPG", "SAC", (1.0, 1.0, 1.0), (HOPPER,)),
     ]
     assert improvements(select("table1", "smoke"), [run._replace(finished=False) for run in runs]) == []

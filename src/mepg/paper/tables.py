@@ -69,15 +69,19 @@ def runs_of(selection: Selection, runs: Iterable[Run]) -> dict[str, dict[str, li
 
 
 def improvements(selection: Selection, runs: Iterable[Run]) -> list[Improvement]:
-    """How often the paper's own algorithms end higher than each other one, where both have several finished runs."""
+    """How often the paper's own algorithms end higher than each other one, where both have several finished runs.
+
+    Of two of the paper's own, the first over the second is enough.
+    """
     everywhere = selection._replace(experiment=selection.experiment._replace(envs=ALL_TASKS))
     final = {
         label: {env: [run.means[-1] for run in there] for env, there in by_env.items() if len(there) > 1}
         for label, by_env in runs_of(everywhere, (run for run in runs if run.finished)).items()
     }
     found = []
-    for better in (label for label in OURS if label in final):
-        for than in (label for label in final if label != better):
+    ours = [label for label in OURS if label in final]
+    for place, better in enumerate(ours, start=1):
+        for than in (label for label in final if label not in ours[:place]):
             if tasks := tuple(env for env in final[better] if env in final[than]):
                 both = ({env: final[label][env] for env in tasks} for label in (better, than))
                 found.append(Improvement(better, than, bootstrap(probability_of_improvement, *both), tasks))
