@@ -109,6 +109,7 @@ def tables(runs: list[Run]) -> dict[str, str]:
         "count": count(variants),
         "backends": by_backend(study(runs, BACKENDS)),
         "cost": cost(runs_of(planned("table1"), runs)),
+        "ahead": ahead(runs_of(planned("table1"), runs)),
         "beliefs": beliefs(runs_of(planned("table1"), runs)),
         **{name: papers(name, runs) for name in TABLES},
     }
@@ -127,14 +128,34 @@ def cost(rows: dict[str, dict[str, list[Run]]]) -> str:
     lines = ["| | | its end | core-hours | | its end | core-hours | after as many core-hours as the first |"]
     lines.append("| --- | --- | ---: | ---: | --- |" + " ---: |" * 3)
     for first, other in COMPARED:
-        for env in FOUR_TASKS:
-            by_seed = {run.config.seed: run for run in rows[other][env]}
-            pairs = [(run, by_seed[run.config.seed]) for run in rows[first][env] if run.config.seed in by_seed]
-            if pairs:
-                ends, others = (end(some) for some in zip(*pairs, strict=True))
-                then = np.mean([after(slow, quick.hours[-1]) for quick, slow in pairs])
-                lines.append(f"| {short_name(env)} | {first} | {ends} | {other} | {others} | {then:,.0f} |")
+        for env, pairs in both(rows[first], rows[other]).items():
+            ends, others = (end(some) for some in zip(*pairs, strict=True))
+            then = np.mean([after(slow, quick.hours[-1]) for quick, slow in pairs])
+            lines.append(f"| {short_name(env)} | {first} | {ends} | {other} | {others} | {then:,.0f} |")
     return "\n".join(lines)
+
+
+def ahead(rows: dict[str, dict[str, list[Run]]]) -> str:
+    """How probably each pair's first is above its second, after as many steps and after as much processor time."""
+    lines = ["| | after as many steps | after as many core-hours | tasks |", "| --- | ---: | ---: | ---: |"]
+    for first, other in COMPARED:
+        pairs = {env: some for env, some in both(rows[first], rows[other]).items() if len(some) > 1}
+        if pairs:
+            ends = {env: [quick.means[-1] for quick, _ in some] for env, some in pairs.items()}
+            by_steps = {env: [slow.means[-1] for _, slow in some] for env, some in pairs.items()}
+            by_hours = {env: [after(slow, quick.hours[-1]) for quick, slow in some] for env, some in pairs.items()}
+            cells = (interval(bootstrap(probability_of_improvement, ends, than)) for than in (by_steps, by_hours))
+            lines.append(f"| {first} over {other} | {' | '.join(cells)} | {len(pairs)} |")
+    return "\n".join(lines)
+
+
+def both(first: dict[str, list[Run]], other: dict[str, list[Run]]) -> dict[str, list[tuple[Run, Run]]]:
+    """For each task the seeds that both have, if any."""
+    found = {}
+    for env in FOUR_TASKS:
+        by_seed = {run.config.seed: run for run in other[env]}
+        found[env] = [(run, by_seed[run.config.seed]) for run in first[env] if run.config.seed in by_seed]
+    return {env: pairs for env, pairs in found.items() if pairs}
 
 
 def end(runs: Sequence[Run]) -> str:
