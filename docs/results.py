@@ -17,7 +17,6 @@ import numpy as np
 from markers import filled
 from PIL import Image
 
-from mepg.algos import find
 from mepg.cli import main
 from mepg.envs.env import Env
 from mepg.paper.experiments import FOUR_TASKS, Selection, select
@@ -83,7 +82,7 @@ def planned(name: str) -> Selection:
 
 
 def tidy(runs: Iterable[Run]) -> None:
-    """Inspects runs while their policies are there; then keeps the best seed's, where no setting was changed."""
+    """Inspects runs while their policies are there; then keeps those of the tables' best seeds, and of films."""
     seeds: dict[str, list[Run]] = {}
     for run in runs:
         folder = Folder(run.path)
@@ -95,7 +94,8 @@ def tidy(runs: Iterable[Run]) -> None:
         seeds.setdefault(re.sub(r"seed\d+$", "", str(run.path)), []).append(run)
     for same in seeds.values():
         for run in same:
-            if run is not best(same) or run.config.spec != find(run.config.algorithm).spec:
+            kept = run.path.name in FILMED if run.path.parent.name == "study" else run is best(same)
+            if not kept:
                 Folder(run.path).policy_file.unlink()
 
 

@@ -54,6 +54,14 @@ def test_what_is_not_a_file_or_too_large_is_not_read(tmp_path):
         files.read_whole(tmp_path / "large", most=100)
 
 
+def test_json_has_a_list_of_numbers_on_one_line(tmp_path):
+    data = {"some": [1, -2.5e-07], "none": [], "nested": [[0], [True, 1], "[\n1,\n2\n]"]}
+    files.write_json(tmp_path / "a.json", data)
+    assert files.read_json(tmp_path / "a.json") == data
+    lines = (tmp_path / "a.json").read_text().splitlines()
+    assert lines[1:5] == ['  "some": [1, -2.5e-07],', '  "none": [],', '  "nested": [', "    [0],"]
+
+
 def test_a_seal_is_of_everything(tmp_path):
     path = tmp_path / "run.json"
     files.write_sealed(path, {"steps": 3, "nested": {"a": [1, None]}})

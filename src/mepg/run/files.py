@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+import re
 import stat
 import sys
 import zipfile
@@ -24,6 +25,8 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 # What is larger was not written by us, and is refused before it is read: 16 GB of arrays, 64 MB of text.
 MOST_BYTES, MOST_TEXT = 16 * 2**30, 64 * 2**20
+
+_NUMBERS = re.compile(r"\[\n([-+.,\de\s]+)\]")  # an indented list of them; no string in JSON contains a line break
 
 
 class Damaged(Exception):
@@ -78,8 +81,9 @@ def read_whole(path: Path, sha256: str | None = None, most: int = MOST_BYTES) ->
 
 
 def write_json(path: Path, data: Any) -> None:
-    """JSON for people too: indented, and without NaN."""
-    write_whole(path, (json.dumps(data, indent=2, allow_nan=False) + "\n").encode())
+    """JSON for people too: indented, each list of numbers on one line, and without NaN."""
+    text = json.dumps(data, indent=2, allow_nan=False)
+    write_whole(path, (_NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n").encode())
 
 
 def read_json(path: Path) -> Any:
