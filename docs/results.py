@@ -57,6 +57,9 @@ BACKENDS = {"me-sac": "XLA", "me-sac-native": "native code", "me-sac-mixed": "na
 SCALE = 200_000  # steps
 TABLES = {"table1": "me-sac,me-ddpg,sac,td3,ddpg", "table2": "me-sac,me-sac-r,sac,me-ddpg,me-ddpg-do,me-ddpg-r,ddpg"}
 COMPARED = (("ME-SAC", "SAC"), ("ME-DDPG", "TD3"), ("ME-DDPG", "DDPG"))  # for what they cost
+PICTURES = {"tasks": ("ME-SAC", "ME-DDPG", "SAC", "TD3", "DDPG"),
+            "ablations": ("ME-SAC", "ME-SAC-R", "ME-DDPG", "ME-DDPG-DO", "ME-DDPG-R")}  # fmt: skip
+TIMED = ("study", "tasks")  # of the pictures: drawn over core-hours too
 FILMED = ("me-sac-seed0", "sac-seed0")  # of the study
 FRAMES, EVERY, WIDTH, COLOURS = 75, 5, 240, 24  # of a film: 75 pictures, one for every five steps
 
@@ -81,6 +84,12 @@ def planned(name: str) -> Selection:
     return select(name, "desk", only=TABLES[name].split(","), steps=SCALE)
 
 
+def of_tables(runs: Iterable[Run]) -> dict[str, dict[str, list[Run]]]:
+    """The runs of all these tables, by row and task."""
+    there = list(runs)
+    return {label: by_env for name in TABLES for label, by_env in runs_of(planned(name), there).items()}
+
+
 def tidy(runs: Iterable[Run]) -> None:
     """Inspects runs while their policies are there; then keeps those of the tables' best seeds, and of films."""
     seeds: dict[str, list[Run]] = {}
@@ -101,16 +110,16 @@ def tidy(runs: Iterable[Run]) -> None:
 
 def tables(runs: list[Run]) -> dict[str, str]:
     """The text between each pair of markers."""
-    variants = study(runs)
+    variants, rows = study(runs), of_tables(runs)
     return {
         "returns": returns(variants),
         "bias": bias(variants),
         "compared": compared(variants),
         "count": count(variants),
         "backends": by_backend(study(runs, BACKENDS)),
-        "cost": cost(runs_of(planned("table1"), runs)),
-        "ahead": ahead(runs_of(planned("table1"), runs)),
-        "beliefs": beliefs(runs_of(planned("table1"), runs)),
+        "cost": cost(rows),
+        "ahead": ahead(rows),
+        "beliefs": beliefs(rows),
         **{name: papers(name, runs) for name in TABLES},
     }
 
@@ -174,7 +183,8 @@ def beliefs(rows: dict[str, dict[str, list[Run]]]) -> str:
     for label, by_env in rows.items():
         inspected = ([read_inspection(Folder(run.path)) for run in by_env[env]] for env in FOUR_TASKS)
         cells = ["<br>".join(belief(found) for found in some if found is not None) for some in inspected]
-        lines.append(f"| {label} | {' | '.join(cells)} |")
+        if any(cells):
+            lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -260,21 +270,18 @@ def bias(variants: dict[str, list[Run]]) -> str:
 
 
 def draw(runs: list[Run]) -> None:
-    """Curves of the study, over steps and over core-hours, of each backend, and of the paper's tasks."""
-    by_label = {STUDY[name]: some for name, some in study(runs).items()}
-    curves = make_curves("study", "ME-SAC's readings", by_label, envs=[HOPPER])
-    write_whole(IMAGES / "study.png", draw_curves(curves)["png"])
-    if (timed := curves.over_hours) is not None:
-        write_whole(IMAGES / "study-hours.png", draw_curves(timed, over_hours=True)["png"])
-    by_label = {BACKENDS[name]: some for name, some in study(runs, BACKENDS).items()}
-    curves = make_curves("backends", "ME-SAC", by_label, envs=[HOPPER])
-    write_whole(IMAGES / "backends.png", draw_curves(curves)["png"])
-    by_label = {label: list(chain(*some.values())) for label, some in runs_of(planned("table1"), runs).items()}
-    curves = make_curves("table1", "Table 1's tasks", by_label, envs=FOUR_TASKS)
-    if curves.panels:
-        write_whole(IMAGES / "tasks.png", draw_curves(curves)["png"])
-        if (timed := curves.over_hours) is not None:
-            write_whole(IMAGES / "tasks-hours.png", draw_curves(timed, over_hours=True)["png"])
+    """Curves of the study, of each backend, and of the paper's tasks: over steps, and some over core-hours."""
+    rows = of_tables(runs)
+    pictures = {
+        "study": {STUDY[name]: some for name, some in study(runs).items()},
+        "backends": {BACKENDS[name]: some for name, some in study(runs, BACKENDS).items()},
+        **{name: {label: [*chain(*rows[label].values())] for label in labels} for name, labels in PICTURES.items()},
+    }
+    for name, by_label in pictures.items():
+        curves = make_curves(name, name, by_label, envs=FOUR_TASKS)
+        write_whole(IMAGES / f"{name}.png", draw_curves(curves)["png"])
+        if name in TIMED and (timed := curves.over_hours) is not None:
+            write_whole(IMAGES / f"{name}-hours.png", draw_curves(timed, over_hours=True)["png"])
 
 
 def film(folder: Folder, path: Path) -> None:
@@ -307,7 +314,7 @@ def films(runs: list[Run]) -> Iterator[tuple[Folder, Path]]:
     """The runs that are filmed, and where their films go."""
     for name in FILMED:
         yield Folder(ROOT / "results" / "study" / name), IMAGES / f"hopper-{name.removesuffix('-seed0')}.gif"
-    for env, there in runs_of(planned("table1"), runs)["ME-SAC"].items():
+    for env, there in of_tables(runs)["ME-SAC"].items():
         if there:
             yield Folder(best(there).path), IMAGES / f"{short_name(env).lower()}.gif"
 
