@@ -1,4 +1,4 @@
-"""Makes what docs/results.md shows from results/: pictures, films, and the tables between its markers.
+"""Makes what docs/results.md and README.md show of results/: pictures, films, and the tables between their markers.
 
 python docs/results.py           pictures and tables: seconds
 python docs/results.py --new     after runs were added: inspects them, and keeps the policy of the best seed only
@@ -34,7 +34,7 @@ from mepg.run.keys import episode_seed
 from mepg.run.policy import load_policy
 
 ROOT = Path(__file__).parent.parent
-PAGE, IMAGES = ROOT / "docs" / "results.md", ROOT / "docs" / "images"
+PAGE, README, IMAGES = ROOT / "docs" / "results.md", ROOT / "README.md", ROOT / "docs" / "images"
 HOPPER = "HopperBulletEnv-v0"
 SEEDS = 3
 # The study's variants, as its folders are named, and what is other than in ME-SAC as it is listed.
@@ -108,10 +108,10 @@ def tidy(runs: Iterable[Run]) -> None:
                 Folder(run.path).policy_file.unlink()
 
 
-def tables(runs: list[Run]) -> dict[str, str]:
-    """The text between each pair of markers."""
+def pages(runs: list[Run]) -> dict[Path, str]:
+    """Each page as it should read."""
     variants, rows = study(runs), of_tables(runs)
-    return {
+    tables = {
         "returns": returns(variants),
         "bias": bias(variants),
         "compared": compared(variants),
@@ -122,6 +122,22 @@ def tables(runs: list[Run]) -> dict[str, str]:
         "beliefs": beliefs(rows),
         **{name: papers(name, runs) for name in TABLES},
     }
+    texts = {PAGE: tables, README: {"returns": summary(rows)}}
+    return {path: filled(path.read_text(), text) for path, text in texts.items()}
+
+
+def summary(rows: dict[str, dict[str, list[Run]]]) -> str:
+    """Mean returns of each pair's first at its end, and of its second after as much time and after as many steps."""
+    found = {"": f"{' | '.join(map(short_name, FOUR_TASKS))} | core-hours |", "---": " | ".join(["---:"] * 5) + " |"}
+    for first, other in COMPARED:
+        pairs = both(rows[first], rows[other]).values()
+        ends = [[(a.means[-1], after(b, a.hours[-1]), b.means[-1]) for a, b in some] for some in pairs]
+        hours = [(a.hours[-1], a.hours[-1], b.hours[-1]) for some in pairs for a, b in some]
+        labels = (f"**{first}**", f"{other} after as many core-hours", f"{other} after as many steps")
+        means = np.array([np.mean(task, axis=0) for task in ends]).T
+        for label, returns, cost in zip(labels, means, np.mean(hours, axis=0), strict=True):
+            found[label] = " | ".join(f"{mean:,.0f}" for mean in returns) + f" | {cost:.2f} |"
+    return "\n".join(f"| {label} | {cells}" for label, cells in found.items())
 
 
 def papers(name: str, runs: list[Run]) -> str:
@@ -329,6 +345,7 @@ if __name__ == "__main__":
     if "--new" in sys.argv:
         tidy(found)
     draw(found)
-    write_whole(PAGE, filled(PAGE.read_text(), tables(found)).encode())
+    for page, text in pages(found).items():
+        write_whole(page, text.encode())
     for folder, path in films(found) if "--films" in sys.argv else ():
         film(folder, path)
