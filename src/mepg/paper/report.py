@@ -35,7 +35,8 @@ TABLES = {
     "Beyond the paper": BEYOND,
 }
 CURVES_NOTE = (
-    "Mean over seeds and half a standard deviation, both a moving average of 10 evaluations, as the paper draws them. "
+    "Mean over seeds and half a standard deviation, each a moving average over a twentieth of the evaluations, ten at "
+    "most: with the 200 evaluations of the paper's runs, that is how the paper draws them. "
     "Dashed where some seeds have not got so far. Point at a curve for its values; a name switches its curve off and "
     "on."
 )
