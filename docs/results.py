@@ -15,23 +15,19 @@ from pathlib import Path
 
 import numpy as np
 from markers import filled
-from PIL import Image
+from pictures import draw_beliefs, draw_variants, film, inspected
 
 from mepg.cli import main
-from mepg.envs.env import Env
 from mepg.paper.experiments import FOUR_TASKS, Selection, select
 from mepg.paper.tables import improvements, paper_table, runs_of
 from mepg.report.cost import read_benchmark, with_hours
-from mepg.report.figures import draw_curves, make_curves
+from mepg.report.figures import Curves, draw_curves, make_curves
 from mepg.report.runs import Run, collect
 from mepg.report.statistics import Estimate, bootstrap, interquartile_mean, normalise, probability_of_improvement
 from mepg.report.tables import short_name, to_markdown
-from mepg.run.evaluate import play
 from mepg.run.files import write_whole
 from mepg.run.folder import Folder
 from mepg.run.inspection import Inspection, read_inspection
-from mepg.run.keys import episode_seed
-from mepg.run.policy import load_policy
 
 ROOT = Path(__file__).parent.parent
 PAGE, README, IMAGES = ROOT / "docs" / "results.md", ROOT / "README.md", ROOT / "docs" / "images"
@@ -57,11 +53,14 @@ BACKENDS = {"me-sac": "XLA", "me-sac-native": "native code", "me-sac-mixed": "na
 SCALE = 200_000  # steps
 TABLES = {"table1": "me-sac,me-ddpg,sac,td3,ddpg", "table2": "me-sac,me-sac-r,sac,me-ddpg,me-ddpg-do,me-ddpg-r,ddpg"}
 COMPARED = (("ME-SAC", "SAC"), ("ME-DDPG", "TD3"), ("ME-DDPG", "DDPG"))  # for what they cost
-PICTURES = {"tasks": ("ME-SAC", "ME-DDPG", "SAC", "TD3", "DDPG"),
-            "ablations": ("ME-SAC", "ME-SAC-R", "ME-DDPG", "ME-DDPG-DO", "ME-DDPG-R")}  # fmt: skip
-TIMED = ("study", "tasks")  # of the pictures: drawn over core-hours too
+TIMED = ("sac", "me-sac")  # of the study: drawn over core-hours too
+# Which rows of these tables a picture of curves shows.
+PICTURES = {
+    "tasks": ("ME-SAC", "ME-DDPG", "SAC", "TD3", "DDPG"),
+    "masks-sac": ("ME-SAC", "ME-SAC-R", "SAC"),
+    "masks-ddpg": ("ME-DDPG", "ME-DDPG-R", "ME-DDPG-DO", "DDPG"),
+}
 FILMED = ("me-sac-seed0", "sac-seed0")  # of the study
-FRAMES, EVERY, WIDTH, COLOURS = 75, 5, 240, 24  # of a film: 75 pictures, one for every five steps
 
 
 def published() -> list[Run]:
@@ -85,9 +84,9 @@ def planned(name: str) -> Selection:
 
 
 def of_tables(runs: Iterable[Run]) -> dict[str, dict[str, list[Run]]]:
-    """The runs of all these tables, by row and task."""
+    """The runs of all these tables, by row and task. Table 2 is first: it has ablations beside their algorithm."""
     there = list(runs)
-    return {label: by_env for name in TABLES for label, by_env in runs_of(planned(name), there).items()}
+    return {label: by_env for name in ("table2", "table1") for label, by_env in runs_of(planned(name), there).items()}
 
 
 def tidy(runs: Iterable[Run]) -> None:
@@ -197,8 +196,7 @@ def beliefs(rows: dict[str, dict[str, list[Run]]]) -> str:
     """Q less what followed, and how much that was, of each seed that was inspected."""
     lines = [f"| | {' | '.join(map(short_name, FOUR_TASKS))} |", "| --- |" + " ---: |" * len(FOUR_TASKS)]
     for label, by_env in rows.items():
-        inspected = ([read_inspection(Folder(run.path)) for run in by_env[env]] for env in FOUR_TASKS)
-        cells = ["<br>".join(belief(found) for found in some if found is not None) for some in inspected]
+        cells = ["<br>".join(belief(found) for _, found in inspected(by_env[env])) for env in FOUR_TASKS]
         if any(cells):
             lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -272,58 +270,39 @@ def interval(estimate: Estimate) -> str:
 
 def bias(variants: dict[str, list[Run]]) -> str:
     """What `mepg inspect` found, of the runs that were inspected."""
-    if not any(read_inspection(Folder(run.path)) for runs in variants.values() for run in runs):
-        return "No published run has been inspected yet."
     lines = ["| | seed | Q less what followed | error | spread | in the 50 % band | in the 95 % band |"]
     lines.append("| --- |" + " ---: |" * 6)
     for name, runs in variants.items():
-        for run in runs:
-            if (found := read_inspection(Folder(run.path))) is not None:
-                bands = " | ".join(f"{found.covered[level]:.0%}" if found.covered else "" for level in (0.5, 0.95))
-                numbers = f"{found.bias:+.3g} | {found.error:.3g} | {found.spread:.3g}"
-                lines.append(f"| {STUDY[name]} | {run.config.seed} | {numbers} | {bands} |")
+        for seed, found in inspected(runs):
+            bands = " | ".join(f"{found.covered[level]:.0%}" if found.covered else "" for level in (0.5, 0.95))
+            numbers = f"{found.bias:+.3g} | {found.error:.3g} | {found.spread:.3g}"
+            lines.append(f"| {STUDY[name]} | {seed} | {numbers} | {bands} |")
     return "\n".join(lines)
 
 
 def draw(runs: list[Run]) -> None:
-    """Curves of the study, of each backend, and of the paper's tasks: over steps, and some over core-hours."""
-    rows = of_tables(runs)
-    pictures = {
-        "study": {STUDY[name]: some for name, some in study(runs).items()},
-        "backends": {BACKENDS[name]: some for name, some in study(runs, BACKENDS).items()},
-        **{name: {label: [*chain(*rows[label].values())] for label in labels} for name, labels in PICTURES.items()},
+    """Curves of the paper's tasks, of the study and of each backend; and what the critics believe."""
+    rows, variants = of_tables(runs), study(runs)
+    draw_variants(IMAGES / "study.png", {STUDY[name]: some for name, some in variants.items()}, STUDY["me-sac"])
+    draw_beliefs(IMAGES / "beliefs.png", rows, FOUR_TASKS)
+    curves = {
+        "backends": curves_of({BACKENDS[name]: some for name, some in study(runs, BACKENDS).items()}),
+        "study-hours": curves_of({STUDY[name]: variants[name] for name in TIMED}).over_hours,
     }
-    for name, by_label in pictures.items():
-        curves = make_curves(name, name, by_label, envs=FOUR_TASKS)
-        write_whole(IMAGES / f"{name}.png", draw_curves(curves)["png"])
-        if name in TIMED and (timed := curves.over_hours) is not None:
-            write_whole(IMAGES / f"{name}-hours.png", draw_curves(timed, over_hours=True)["png"])
+    everything = curves_of(
+        {label: [*chain(*by_env.values())] for label, by_env in rows.items()}
+    )  # a row's colour stays
+    for name, labels in PICTURES.items():
+        there = {env: [curve for curve in panel if curve.label in labels] for env, panel in everything.panels.items()}
+        curves[name] = everything._replace(panels=there)
+    curves["tasks-hours"] = curves["tasks"].over_hours
+    for name, some in curves.items():
+        write_whole(IMAGES / f"{name}.png", draw_curves(some, over_hours=name.endswith("-hours"))["png"])
 
 
-def film(folder: Folder, path: Path) -> None:
-    """The beginning of an episode, small enough for a page."""
-    env = Env(folder.env(), "rgb_array")
-    policy = load_policy(folder, env)
-    pictures: list[Image.Image] = []
-    step = iter(range(10**9))
-
-    def watch() -> None:
-        if next(step) % EVERY == 0 and len(pictures) < FRAMES:
-            picture = Image.fromarray(env.picture())
-            height = round(WIDTH * picture.height / picture.width)
-            pictures.append(picture.resize((WIDTH, height), Image.Resampling.BOX))
-
-    play(policy.act, env, episode_seed(0, "eval", 0), watch)
-    seconds = EVERY / env.fps
-    env.close()
-    save(pictures, path, seconds)
-
-
-def save(pictures: Sequence[Image.Image], path: Path, seconds: float) -> None:
-    """With one palette for all, so that a picture need only say what has changed."""
-    palette = pictures[0].quantize(COLOURS)
-    first, *rest = (picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures)
-    first.save(path, save_all=True, append_images=rest, duration=1000 * seconds, loop=0, optimize=True)
+def curves_of(rows: dict[str, list[Run]]) -> Curves:
+    """A panel for each of the four tasks that there are runs of."""
+    return make_curves("", "", rows, envs=FOUR_TASKS)
 
 
 def films(runs: list[Run]) -> Iterator[tuple[Folder, Path]]:
