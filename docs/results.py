@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -52,7 +52,9 @@ BACKENDS = {"me-sac": "XLA", "me-sac-native": "native code", "me-sac-mixed": "na
 # The paper's tables at the scale of results/PLAN: which rows are planned.
 SCALE = 200_000  # steps
 TABLES = {"table1": "me-sac,me-ddpg,sac,td3,ddpg", "table2": "me-sac,me-sac-r,sac,me-ddpg,me-ddpg-do,me-ddpg-r,ddpg"}
-COMPARED = (("ME-SAC", "SAC"), ("ME-DDPG", "TD3"), ("ME-DDPG", "DDPG"))  # for what they cost
+Pairs = tuple[tuple[str, str], ...]
+COMPARED: Pairs = (("ME-SAC", "SAC"), ("ME-DDPG", "TD3"), ("ME-DDPG", "DDPG"))  # for what they cost
+MASKS: Pairs = (("ME-SAC", "ME-SAC-R"), ("ME-DDPG", "ME-DDPG-R"), ("ME-DDPG", "ME-DDPG-DO"))  # for what the mask does
 TIMED = ("sac", "me-sac")  # of the study: drawn over core-hours too
 # Which rows of these tables a picture of curves shows.
 PICTURES = {
@@ -117,7 +119,8 @@ def pages(runs: list[Run]) -> dict[Path, str]:
         "count": count(variants),
         "backends": by_backend(study(runs, BACKENDS)),
         "cost": cost(rows),
-        "ahead": ahead(rows),
+        "ahead": ahead(rows, COMPARED, WAYS),
+        "masks": ahead(rows, MASKS, list(WAYS)[:2]),
         "beliefs": beliefs(rows),
         **{name: papers(name, runs) for name in TABLES},
     }
@@ -147,6 +150,19 @@ def papers(name: str, runs: list[Run]) -> str:
     return f"{head}\n\n{to_markdown(paper_table(selection, runs), improvements(selection, runs))}" if there else head
 
 
+def after(run: Run, hours: float) -> float:
+    """The last evaluation by then."""
+    return float(run.means[max(np.searchsorted(run.hours, hours, side="right") - 1, 0)])
+
+
+# What is compared of two runs.
+WAYS: dict[str, Callable[[Run, Run], tuple[float, float]]] = {
+    "at the end": lambda first, other: (first.means[-1], other.means[-1]),
+    "over the last ten evaluations": lambda first, other: (first.means[-10:].mean(), other.means[-10:].mean()),
+    "after as many core-hours": lambda first, other: (first.means[-1], after(other, first.hours[-1])),
+}
+
+
 def cost(rows: dict[str, dict[str, list[Run]]]) -> str:
     """Each pair after as many steps, and after as much processor time. Means over the seeds that both have."""
     lines = ["| | | its end | core-hours | | its end | core-hours | after as many core-hours as the first |"]
@@ -159,16 +175,20 @@ def cost(rows: dict[str, dict[str, list[Run]]]) -> str:
     return "\n".join(lines)
 
 
-def ahead(rows: dict[str, dict[str, list[Run]]]) -> str:
-    """How probably each pair's first is above its second, after as many steps and after as much processor time."""
-    lines = ["| | after as many steps | after as many core-hours | tasks |", "| --- | ---: | ---: | ---: |"]
-    for first, other in COMPARED:
+def ahead(rows: dict[str, dict[str, list[Run]]], compared: Pairs, ways: Iterable[str]) -> str:
+    """How probably each pair's first is above its second, over the tasks where both have several seeds."""
+    ways = list(ways)
+    lines = [f"| | {' | '.join(ways)} | tasks |", "| --- |" + " ---: |" * (len(ways) + 1)]
+    for first, other in compared:
         pairs = {env: some for env, some in both(rows[first], rows[other]).items() if len(some) > 1}
         if pairs:
-            ends = {env: [quick.means[-1] for quick, _ in some] for env, some in pairs.items()}
-            by_steps = {env: [slow.means[-1] for _, slow in some] for env, some in pairs.items()}
-            by_hours = {env: [after(slow, quick.hours[-1]) for quick, slow in some] for env, some in pairs.items()}
-            cells = (interval(bootstrap(probability_of_improvement, ends, than)) for than in (by_steps, by_hours))
+            cells = []
+            for way in ways:
+                values = {env: [WAYS[way](*pair) for pair in some] for env, some in pairs.items()}
+                ours, theirs = (
+                    {env: [value[side] for value in some] for env, some in values.items()} for side in (0, 1)
+                )
+                cells.append(interval(bootstrap(probability_of_improvement, ours, theirs)))
             lines.append(f"| {first} over {other} | {' | '.join(cells)} | {len(pairs)} |")
     return "\n".join(lines)
 
@@ -185,11 +205,6 @@ def both(first: dict[str, list[Run]], other: dict[str, list[Run]]) -> dict[str, 
 def end(runs: Sequence[Run]) -> str:
     """Two cells: their last evaluations and their core-hours, averaged."""
     return f"{np.mean([run.means[-1] for run in runs]):,.0f} | {np.mean([run.hours[-1] for run in runs]):.2f}"
-
-
-def after(run: Run, hours: float) -> float:
-    """The last evaluation by then."""
-    return float(run.means[max(np.searchsorted(run.hours, hours, side="right") - 1, 0)])
 
 
 def beliefs(rows: dict[str, dict[str, list[Run]]]) -> str:
