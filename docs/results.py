@@ -62,7 +62,6 @@ PICTURES = {
     "masks-sac": ("ME-SAC", "ME-SAC-R", "SAC"),
     "masks-ddpg": ("ME-DDPG", "ME-DDPG-R", "ME-DDPG-DO", "DDPG"),
 }
-FILMED = ("me-sac-seed0", "sac-seed0")  # of the study
 
 
 def published() -> list[Run]:
@@ -92,7 +91,7 @@ def of_tables(runs: Iterable[Run]) -> dict[str, dict[str, list[Run]]]:
 
 
 def tidy(runs: Iterable[Run]) -> None:
-    """Inspects runs while their policies are there; then keeps those of the tables' best seeds, and of films."""
+    """Inspects runs while their policies are there; then keeps those of the tables' best seeds."""
     seeds: dict[str, list[Run]] = {}
     for run in runs:
         folder = Folder(run.path)
@@ -103,9 +102,9 @@ def tidy(runs: Iterable[Run]) -> None:
             (run.path / "inspect.png").unlink(missing_ok=True)
         seeds.setdefault(re.sub(r"seed\d+$", "", str(run.path)), []).append(run)
     for same in seeds.values():
+        kept = None if same[0].path.parent.name == "study" else best(same)
         for run in same:
-            kept = run.path.name in FILMED if run.path.parent.name == "study" else run is best(same)
-            if not kept:
+            if run is not kept:
                 Folder(run.path).policy_file.unlink()
 
 
@@ -322,8 +321,6 @@ def curves_of(rows: dict[str, list[Run]]) -> Curves:
 
 def films(runs: list[Run]) -> Iterator[tuple[Folder, Path]]:
     """The runs that are filmed, and where their films go."""
-    for name in FILMED:
-        yield Folder(ROOT / "results" / "study" / name), IMAGES / f"hopper-{name.removesuffix('-seed0')}.gif"
     for env, there in of_tables(runs)["ME-SAC"].items():
         if there:
             yield Folder(best(there).path), IMAGES / f"{short_name(env).lower()}.gif"
