@@ -97,7 +97,9 @@ def read_run(path: Path) -> Run:
         clock = _clock(folder, config, steps)
         if result is not None:
             _check_policies(folder, config)
-    except (OSError, Damaged, RecursionError, MemoryError, OverflowError, ValueError, KeyError) as error:
+    except Damaged as damage:
+        raise UsageError(f"{path} cannot be read: {damage}") from None
+    except (OSError, RecursionError, MemoryError, OverflowError, ValueError, KeyError) as error:
         raise UsageError(f"{path} cannot be read: {type(error).__name__}: {error}") from None
     seconds, eval_seconds = (None, 0.0) if result is None else _check_result(folder, config, result, returns)
     return Run(path, config, steps, returns, result is not None, seconds, eval_seconds, versions, clock)
