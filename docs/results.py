@@ -40,7 +40,7 @@ STUDY = {
     "me-sac-native": "ME-SAC again, in native code",
     "me-sac-alpha": "alpha learned at every update (D7)",
     "me-sac-logstd": "log-std from -20 to 2 (D10)",
-    "me-sac-uniform": "initial weights as released (D10)",
+    "me-sac-uniform": "uniform initial weights (D10)",
     "me-sac-released": "these three together",
     "me-sac-du": "no delay",
     "me-sac-cdq": "two critics",
@@ -119,7 +119,7 @@ def pages(runs: list[Run]) -> dict[Path, str]:
         "backends": by_backend(study(runs, BACKENDS)),
         "cost": cost(rows),
         "ahead": ahead(rows, COMPARED, WAYS),
-        "masks": ahead(rows, MASKS, list(WAYS)[:2]),
+        "masks": ahead(rows, MASKS, list(WAYS)[:3]),
         "beliefs": beliefs(rows),
         **{name: papers(name, runs) for name in TABLES},
     }
@@ -132,7 +132,7 @@ def summary(rows: dict[str, dict[str, list[Run]]]) -> str:
     found = {"": f"{' | '.join(map(short_name, FOUR_TASKS))} | core-hours |", "---": " | ".join(["---:"] * 5) + " |"}
     for first, other in COMPARED:
         pairs = both(rows[first], rows[other]).values()
-        ends = [[(a.means[-1], after(b, a.hours[-1]), b.means[-1]) for a, b in some] for some in pairs]
+        ends = [[(lately(a), lately(b, a.hours[-1]), lately(b)) for a, b in some] for some in pairs]
         hours = [(a.hours[-1], a.hours[-1], b.hours[-1]) for some in pairs for a, b in some]
         labels = (f"**{first}**", f"{other} after as many core-hours", f"{other} after as many steps")
         means = np.array([np.mean(task, axis=0) for task in ends]).T
@@ -149,28 +149,38 @@ def papers(name: str, runs: list[Run]) -> str:
     return f"{head}\n\n{to_markdown(paper_table(selection, runs), improvements(selection, runs))}" if there else head
 
 
-def after(run: Run, hours: float) -> float:
-    """The last evaluation by then."""
-    return float(run.means[max(np.searchsorted(run.hours, hours, side="right") - 1, 0)])
+def lately(run: Run, hours: float = np.inf) -> float:
+    """The mean of its last ten evaluations, or of the last ten before it had used so many core-hours."""
+    reached = evaluated(run, hours)
+    return float(run.means[max(reached - 10, 0) : reached].mean())
 
 
-# What is compared of two runs.
+def evaluated(run: Run, hours: float) -> int:
+    """How often it had been evaluated by then."""
+    return max(int(np.searchsorted(run.hours, hours, side="right")), 1)
+
+
+# What is compared of two runs: the last only where the second one is the slower.
 WAYS: dict[str, Callable[[Run, Run], tuple[float, float]]] = {
-    "at the end": lambda first, other: (first.means[-1], other.means[-1]),
-    "over the last ten evaluations": lambda first, other: (first.means[-10:].mean(), other.means[-10:].mean()),
-    "after as many core-hours": lambda first, other: (first.means[-1], after(other, first.hours[-1])),
+    "last evaluation": lambda first, other: (first.means[-1], other.means[-1]),
+    "last ten": lambda first, other: (lately(first), lately(other)),
+    "five best": lambda first, other: (first.mean_of_five_best, other.mean_of_five_best),
+    "last ten at equal core-hours": lambda first, other: (lately(first), lately(other, first.hours[-1])),
 }
 
 
 def cost(rows: dict[str, dict[str, list[Run]]]) -> str:
     """Each pair after as many steps, and after as much processor time. Means over the seeds that both have."""
-    lines = ["| | | its end | core-hours | | its end | core-hours | after as many core-hours as the first |"]
-    lines.append("| --- | --- | ---: | ---: | --- |" + " ---: |" * 3)
+    lines = [
+        "| | | return | core-hours | | return | core-hours | return at the first's core-hours | which is at step |"
+    ]
+    lines.append("| --- | --- | ---: | ---: | --- |" + " ---: |" * 4)
     for first, other in COMPARED:
         for env, pairs in both(rows[first], rows[other]).items():
             ends, others = (end(some) for some in zip(*pairs, strict=True))
-            then = np.mean([after(slow, quick.hours[-1]) for quick, slow in pairs])
-            lines.append(f"| {short_name(env)} | {first} | {ends} | {other} | {others} | {then:,.0f} |")
+            then = np.mean([lately(slow, quick.hours[-1]) for quick, slow in pairs])
+            step = np.mean([slow.steps[evaluated(slow, quick.hours[-1]) - 1] for quick, slow in pairs])
+            lines.append(f"| {short_name(env)} | {first} | {ends} | {other} | {others} | {then:,.0f} | {step:,.0f} |")
     return "\n".join(lines)
 
 
@@ -202,8 +212,8 @@ def both(first: dict[str, list[Run]], other: dict[str, list[Run]]) -> dict[str, 
 
 
 def end(runs: Sequence[Run]) -> str:
-    """Two cells: their last evaluations and their core-hours, averaged."""
-    return f"{np.mean([run.means[-1] for run in runs]):,.0f} | {np.mean([run.hours[-1] for run in runs]):.2f}"
+    """Two cells: the mean of their last ten evaluations, and of their core-hours."""
+    return f"{np.mean([*map(lately, runs)]):,.0f} | {np.mean([run.hours[-1] for run in runs]):.2f}"
 
 
 def beliefs(rows: dict[str, dict[str, list[Run]]]) -> str:
@@ -261,7 +271,7 @@ def returns(variants: dict[str, list[Run]]) -> str:
 def compared(variants: dict[str, list[Run]]) -> str:
     """Variants with several seeds: mean and spread, the interquartile mean, and how often each ends above SAC."""
     lines = [
-        "| | seeds | five best | last | interquartile mean of last, normalised | ends above SAC |",
+        "| | seeds | five best | last | last, normalised | ends above SAC |",
         "| --- |" + " ---: |" * 5,
     ]
     several = {name: runs for name, runs in variants.items() if len(runs) > 1}

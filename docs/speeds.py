@@ -54,7 +54,7 @@ def updates(results: dict[str, Any]) -> str:
     heads = (
         "one core",
         "update on Ant",
-        "against its bare products",
+        "against its matrix products alone",
         "by XLA",
         "training on Hopper, steps/s",
         "mixed precision",

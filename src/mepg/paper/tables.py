@@ -163,7 +163,7 @@ def _notes(selection: Selection, lines: Sequence[Line]) -> list[str]:
         settings = f", with {', '.join(plan.settings)}" if plan.settings else ""
         found.append(f"None of this is in the paper. Runs have {many(plan.steps, 'step')}{settings}.")
     elif experiment.metric != "parameters" and not plan.is_papers:
-        found.append(f"Not the paper's plan: {plan.difference}. The differences say how far, not how well.")
+        found.append(f"Not the paper's plan: {plan.difference}. So the differences do not test the paper's numbers.")
     return found
 
 
