@@ -118,7 +118,7 @@ def pages(runs: list[Run]) -> dict[Path, str]:
         "count": count(variants),
         "backends": by_backend(study(runs, BACKENDS)),
         "cost": cost(rows),
-        "ahead": ahead(rows, COMPARED, WAYS),
+        "ahead": ahead(rows, COMPARED, list(WAYS)),
         "masks": ahead(rows, MASKS, list(WAYS)[:3]),
         "beliefs": beliefs(rows),
         **{name: papers(name, runs) for name in TABLES},
@@ -160,12 +160,12 @@ def evaluated(run: Run, hours: float) -> int:
     return max(int(np.searchsorted(run.hours, hours, side="right")), 1)
 
 
-# What is compared of two runs: the last only where the second one is the slower.
-WAYS: dict[str, Callable[[Run, Run], tuple[float, float]]] = {
-    "last evaluation": lambda first, other: (first.means[-1], other.means[-1]),
-    "last ten": lambda first, other: (lately(first), lately(other)),
-    "five best": lambda first, other: (first.mean_of_five_best, other.mean_of_five_best),
-    "last ten at equal core-hours": lambda first, other: (lately(first), lately(other, first.hours[-1])),
+# What is compared of runs: a number for each, where it may use so many core-hours.
+WAYS: dict[str, Callable[[Run, float], float]] = {
+    "last evaluation": lambda run, _: run.means[-1],
+    "last ten": lambda run, _: lately(run),
+    "five best": lambda run, _: run.mean_of_five_best,
+    "last ten at equal core-hours": lately,
 }
 
 
@@ -184,21 +184,19 @@ def cost(rows: dict[str, dict[str, list[Run]]]) -> str:
     return "\n".join(lines)
 
 
-def ahead(rows: dict[str, dict[str, list[Run]]], compared: Pairs, ways: Iterable[str]) -> str:
+def ahead(rows: dict[str, dict[str, list[Run]]], compared: Pairs, ways: Sequence[str]) -> str:
     """How probably each pair's first is above its second, over the tasks where both have several seeds."""
-    ways = list(ways)
     lines = [f"| | {' | '.join(ways)} | tasks |", "| --- |" + " ---: |" * (len(ways) + 1)]
     for first, other in compared:
-        pairs = {env: some for env, some in both(rows[first], rows[other]).items() if len(some) > 1}
-        if pairs:
-            cells = []
-            for way in ways:
-                values = {env: [WAYS[way](*pair) for pair in some] for env, some in pairs.items()}
-                ours, theirs = (
-                    {env: [value[side] for value in some] for env, some in values.items()} for side in (0, 1)
-                )
-                cells.append(interval(bootstrap(probability_of_improvement, ours, theirs)))
-            lines.append(f"| {first} over {other} | {' | '.join(cells)} | {len(pairs)} |")
+        envs = [env for env in FOUR_TASKS if len(rows[first][env]) > 1 and len(rows[other][env]) > 1]
+        hours = {env: float(np.mean([run.hours[-1] for run in rows[first][env]])) for env in envs}
+        cells = []
+        for way in map(WAYS.__getitem__, ways if envs else ()):
+            ours = {env: [way(run, np.inf) for run in rows[first][env]] for env in envs}
+            theirs = {env: [way(run, hours[env]) for run in rows[other][env]] for env in envs}
+            cells.append(interval(bootstrap(probability_of_improvement, ours, theirs)))
+        if cells:
+            lines.append(f"| {first} over {other} | {' | '.join(cells)} | {len(envs)} |")
     return "\n".join(lines)
 
 
