@@ -23,6 +23,7 @@ from mepg.run.policy import load_policy
 
 FRAMES, EVERY, WIDTH, COUNT = 75, 5, 240, 24  # of a film: 75 pictures, one for every five steps, in 24 colours
 PALE = "#c9c9c9"
+MOST = 600  # per cent: what is further off has an arrow, so that the others can be told apart
 
 
 @STYLE
@@ -61,7 +62,10 @@ def draw_beliefs(path: Path, rows: Mapping[str, Mapping[str, Sequence[Run]]], en
     for axes, env in zip(grid, envs, strict=True):
         for line, by_env in enumerate(rows.values()):
             found = inspected(by_env[env])
-            _dots(axes, line, [(seed, 100 * each.bias / np.mean(each.some.truth)) for seed, each in found])
+            shares = [(seed, float(100 * each.bias / np.mean(each.some.truth))) for seed, each in found]
+            _dots(axes, line, [(seed, share) for seed, share in shares if share <= MOST])
+            for seed in (seed for seed, share in shares if share > MOST):
+                axes.plot(MOST, line, ">", color=COLOURS[seed], ms=6)
         axes.axvline(0, color=INK, lw=0.8)
         axes.set_title(short_name(env))
         axes.set(yticks=range(len(rows)), yticklabels=rows, ylim=(len(rows) - 0.5, -0.5))
