@@ -24,7 +24,7 @@ from mepg.words import many
 REFRESH = 0.25  # seconds
 
 
-def table(row: Mapping[str, float]) -> Table:
+def table(row: Mapping[str, float | str]) -> Table:
     """Metrics as Stable-Baselines3 shows them: a heading for each group, then its names and values."""
     shown = Table(box=box.ASCII, show_header=False, pad_edge=True)
     shown.add_column(no_wrap=True)
@@ -38,7 +38,9 @@ def table(row: Mapping[str, float]) -> Table:
     return shown
 
 
-def _number(value: float) -> str:
+def _number(value: float | str) -> str:
+    if isinstance(value, str):
+        return value
     return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
 
 

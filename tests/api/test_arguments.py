@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from mepg.algos import algorithms
@@ -20,6 +21,15 @@ class NormalActionNoise:
 
     def __init__(self, mean, sigma):
         self._mu, self._sigma = mean, sigma
+
+
+def as_numpy(value):
+    """The same value, of NumPy's own scalars."""
+    if isinstance(value, dict):
+        return {name: as_numpy(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(as_numpy, value))
+    return np.asarray(value)[()] if isinstance(value, bool | int | float | str) else value
 
 
 def relu():
@@ -91,7 +101,8 @@ def relu():
     ],
 )
 def test_each_argument_is_a_field(name, argument, value, expected):
-    assert spec_from(SPECS[name], {argument: value}, 1) == replace(SPECS[name], **expected)
+    for given in value, as_numpy(value):
+        assert spec_from(SPECS[name], {argument: given}, 1) == replace(SPECS[name], **expected)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import mepg
-from mepg.api.arguments import INSTEAD
+from mepg.api.arguments import INSTEAD, NOT_SUPPORTED
 from tests.api.models import OBS, TINY, make
 from tests.conftest import all_but_slow, leaves_equal
 
@@ -222,7 +222,7 @@ def test_settings_by_their_names(trained):
     json.dumps(trained.ep_info_buffer)
 
 
-@pytest.mark.parametrize("name", [*INSTEAD, "use_sde", "ent_coef", "policy_delay", "policy_kwargs"])
+@pytest.mark.parametrize("name", [*INSTEAD, *NOT_SUPPORTED])
 def test_what_is_left_out_says_what_to_use(trained, name):
     assert not hasattr(trained, name)
     with pytest.raises(AttributeError, match=f"ME_SAC has no '{name}': ") as error:

@@ -201,8 +201,6 @@ def test_the_same_calls_on_both(sb3, tmp_path):
     import copy
     import io
 
-    from mepg.api.arguments import instead_of
-
     theirs = sb3.SAC("MlpPolicy", "Pendulum-v1", learning_starts=50, policy_kwargs={"net_arch": [16, 16]}, seed=0)
     for model in make(), theirs:
         model.learn(100)
@@ -226,10 +224,31 @@ def test_the_same_calls_on_both(sb3, tmp_path):
             copied.predict(obs, deterministic=True)[0], model.predict(obs, deterministic=True)[0]
         )
         copied.learn(50)
-    internal = ("batch_norm_stats", "policy_aliases", "start_time")
-    public = {name for name in dir(theirs) if not name.startswith("_") and not name.startswith(internal)}
-    unknown = {name for name in public if not hasattr(make(), name) and instead_of(name) is None}
-    assert not unknown, "neither here, nor said what to use instead"
+
+
+@pytest.mark.parametrize("name", ["SAC", "TD3", "DDPG", "DQN", "TQC", "CrossQ", "QRDQN"])
+def test_every_attribute_of_theirs_is_here_or_says_what_to_use(sb3, name):
+    """Each can be read, or the error names a way out; each can be set with an effect, or is refused by name."""
+    contrib = pytest.importorskip("sb3_contrib")
+    env = "CartPole-v1" if "DQN" in name else "Pendulum-v1"
+    theirs = getattr(sb3, name, None) or getattr(contrib, name)
+    theirs = theirs("MlpPolicy", env, policy_kwargs={"net_arch": [8]})
+    ours = getattr(mepg, name)("MlpPolicy", env, **SMALL)
+    internal = ("batch_norm_stats", "policy_aliases", "start_time", "quantiles_total")
+    with_effect = ("num_timesteps", "verbose", "tensorboard_log")
+    public = {each for each in dir(theirs) if not each.startswith(("_", *internal))}
+    assert {"gamma", "policy", "learning_rate", "replay_buffer"} <= public
+    for each in public:
+        try:
+            value = getattr(ours, each)
+        except AttributeError as error:
+            assert f"has no '{each}': " in str(error), each  # noqa: PT017
+        else:
+            if callable(value):
+                continue
+        if each not in with_effect:
+            with pytest.raises(AttributeError, match=rf"{each}.*: "):
+                setattr(ours, each, 1)
 
 
 ZOO = """

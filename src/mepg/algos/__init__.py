@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import cache
+from numbers import Integral
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from mepg.core import agent
@@ -36,6 +37,11 @@ class LooksAhead(Protocol):
 
     n_step: int  # rewards that are added up before the next value
     discount: float
+
+
+def is_stochastic(spec: Any) -> bool:
+    """Whether `predict(deterministic=False)` draws actions: if the spec has a `stochastic`, and that is true."""
+    return bool(getattr(spec, "stochastic", False))
 
 
 ACTION_KINDS = {"box": "a Box of actions", "discrete": "Discrete actions"}
@@ -120,9 +126,9 @@ def _check(name: str, algorithm: Algorithm) -> None:
         raise UsageError(f"algorithm {name!r}: its spec has to be a frozen dataclass, not {spec!r:.80}")
     there = {field.name for field in fields(spec)}
     for needed in LoopSettings.__annotations__:
-        if needed not in there or type(getattr(spec, needed)) is not int:
+        if needed not in there or not _is_whole(getattr(spec, needed)):
             raise UsageError(f"algorithm {name!r}: its spec needs the field {needed}, a whole number")
-    if isinstance(spec, LooksAhead) and not (type(spec.n_step) is int and spec.n_step >= 1):
+    if isinstance(spec, LooksAhead) and not (_is_whole(spec.n_step) and spec.n_step >= 1):
         raise UsageError(f"algorithm {name!r}: n_step has to be a whole number, at least 1, not {spec.n_step!r:.80}")
     for part in ("build", "count_parameters"):
         if not callable(getattr(algorithm, part)):
@@ -130,6 +136,10 @@ def _check(name: str, algorithm: Algorithm) -> None:
     kinds = algorithm.actions
     if not isinstance(kinds, tuple) or not kinds or not set(kinds) <= set(ACTION_KINDS):
         raise UsageError(f"algorithm {name!r}: actions has to be ('box',), ('discrete',) or both, not {kinds!r:.80}")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _lineage(found: dict[str, Algorithm], name: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from mepg.algos import is_stochastic
 from mepg.api.arguments import whole
 from mepg.api.vecenv import VecEnv, known_to_stable_baselines
 from mepg.core.posterior import SAMPLES
@@ -46,9 +47,10 @@ class Acting:
     """An agent, and the observations and actions that it is for."""
 
     algorithm: ClassVar[str] = ""  # as `mepg list` names it
-    spec: Any
-    seed: int
-    env: Any = None  # with the interface of Stable-Baselines3's VecEnv
+    _spec: Any
+    _seed: int
+    _n_envs: int  # copies that are made of an environment by its id
+    _env: Any = None  # with the interface of Stable-Baselines3's VecEnv
     _env_id: str | None = None  # of the environments, if that is all that was given
     _learning: threading.Lock
     _learner: int | None = None  # the thread that holds it
@@ -58,13 +60,15 @@ class Acting:
     _program: Program
     _questions: Questions
     _standing: Loop | Loaded | None = None
+    _learn_began_at = 0  # the step at which `num_timesteps` was 0
     _predictions = 0  # so far
     _draws = 0  # of sub-networks
 
     def _enter(self, envs: Envs, env: Any) -> None:
         """Get ready to act in these environments."""
         self._spaces, self._env_id = envs.spaces, env if isinstance(env, str) else None
-        self.env = env if isinstance(envs, StableBaselinesEnvs) else VecEnv(envs, self._lend_envs)
+        self._env = env if isinstance(envs, StableBaselinesEnvs) else VecEnv(envs, self._lend_envs)
+        self._n_envs = envs.count
         self._standing = loop = assemble(self._make_config(envs.spaces.id, envs.count), envs)
         self._config = loop.config
         self._run_settings["backend"] = loop.config.backend  # wherever else it learns
@@ -124,12 +128,13 @@ class Acting:
     ) -> tuple[npt.NDArray[Any], Any]:
         """Actions for one observation [S] or a batch [B, S], within the environment's own bounds; and `state` again.
 
-        With `deterministic=False` a Gaussian policy's actions are drawn. A deterministic policy acts the same
-        either way: the noise that it explores with belongs to `learn`.
+        With `deterministic=False` a stochastic policy's actions are drawn. A deterministic policy acts the same
+        either way: the noise that it explores with belongs to `learn`. `state` and `episode_start` are for recurrent
+        policies, of which there are none.
         """
         obs, alone = self._need_spaces().read_observations(observation)
         with self._still() as now:
-            if deterministic or getattr(self.spec, "gaussian", None) is None:
+            if deterministic or not is_stochastic(self.spec):
                 actions = self._program.exploit(now.held, obs)
             else:
                 self._predictions += 1
@@ -195,6 +200,29 @@ class Acting:
         return obs, actions, obs_alone and action_alone
 
     @property
+    def spec(self) -> Any:
+        """The algorithm's, with the arguments that were given."""
+        return self._spec
+
+    @property
+    def seed(self) -> int:
+        return self._seed
+
+    @property
+    def env(self) -> Any:
+        """The environments that it learns in, or None; `get_env()` is how to use them."""
+        return self._env
+
+    @property
+    def num_timesteps(self) -> int:
+        """Steps in all environments together, since `learn` last began counting."""
+        return 0 if self._standing is None else self._standing.step - self._learn_began_at
+
+    @num_timesteps.setter
+    def num_timesteps(self, steps: int) -> None:
+        self._learn_began_at = self._stand().step - whole("num_timesteps", steps, least=0)
+
+    @property
     def observation_space(self) -> gymnasium.Space[Any]:
         return self._need_spaces().observation_space
 
@@ -204,8 +232,7 @@ class Acting:
 
     @property
     def n_envs(self) -> int:
-        self._need_spaces()
-        return self._config.envs
+        return self._n_envs
 
     def get_env(self) -> Any:
         """The environments that it learns in, with the interface of Stable-Baselines3's VecEnv.
@@ -222,11 +249,16 @@ class Acting:
         if isinstance(self._standing, Loop):
             self._standing.left = True
 
-    def set_env(self, env: Any, force_reset: bool = True) -> None:  # noqa: ARG002
-        """Go on in another environment with the same spaces; the replay memory stays."""
+    def set_env(self, env: Any, force_reset: bool = True) -> None:
+        """Go on in another environment with the same spaces; the replay memory stays.
+
+        :param env: as in the constructor; of an id, as many copies are made as there were environments before
+        :param force_reset: True: new episodes are begun
+        """
+        require_new_episodes(force_reset)
         before = self._need_spaces()
         with self._alone():
-            envs = make_envs(env, 1, self.seed)
+            envs = make_envs(env, self._n_envs if isinstance(env, str) else 1, self.seed)
             Identity(self._config, before).require_fit(envs.spaces)
             then = self._stand()
             state = self._program.unflatten(then.held)
@@ -260,3 +292,9 @@ class Acting:
         if not hasattr(self, "_spaces"):
             raise UsageError("this model has no environment yet: give it one, env='HopperBulletEnv-v0'")
         return self._spaces
+
+
+def require_new_episodes(force_reset: Any) -> None:
+    """Refuse `force_reset=False`, which would go on with the episode that a given environment is in."""
+    if not force_reset:
+        raise UsageError("force_reset=False: a model always begins new episodes in an environment that it is given")

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from mepg.api.vecenv import infos_of
 from mepg.errors import UsageError
+from mepg.run.loop import Record
 
 Locals = dict[str, Any]
 
@@ -30,7 +35,7 @@ class Callbacks:
     def after_step(self, variables: Locals) -> bool:
         """Whether to go on."""
         self._tell("update_locals", variables)
-        go_on = [callback.on_step() is not False for callback in self._all]  # each of them, whatever another says
+        go_on = [_goes_on(callback.on_step()) for callback in self._all]  # each of them, whatever another says
         self._tell("on_rollout_end")
         return all(go_on)
 
@@ -43,8 +48,18 @@ class Callbacks:
                 method(*arguments)
 
 
+def _goes_on(said: Any) -> bool:
+    """Anything false is no, NumPy's False and 0 too. None is yes: it is what a function returns that has no opinion."""
+    try:
+        return said is None or bool(said)
+    except Exception as error:  # an array of several
+        raise UsageError(
+            f"a callback returned a {type(said).__name__}, which is neither true nor false: {error}"
+        ) from None
+
+
 class _Function:
-    """A function of (locals, globals) that says whether to go on; None is yes."""
+    """A function of (locals, globals) that says whether to go on."""
 
     def __init__(self, function: Callable[[Locals, Locals], bool | None]) -> None:
         self._function = function
@@ -67,3 +82,19 @@ def _as_object(callback: Any) -> Any:
     raise UsageError(
         f"a callback is {wants}, not {'a ' + type(callback).__name__ if is_collection else repr(callback)}"
     )
+
+
+def step_locals(record: Record, actions: npt.NDArray[Any], obs: npt.NDArray[np.float32]) -> dict[str, Any]:
+    """What callbacks find in their `locals`: as with Stable-Baselines3's VecEnv, the next episodes have begun."""
+    infos, ended = infos_of(record.results), iter(record.episodes)
+    for info, result in zip(infos, record.results, strict=True):
+        if result.over:
+            total, length = next(ended)
+            info.setdefault("episode", {"r": total, "l": length})
+    return {
+        "actions": actions,
+        "new_obs": obs,
+        "rewards": np.array([result.reward for result in record.results], np.float32),
+        "dones": np.array([result.over for result in record.results]),
+        "infos": infos,
+    }

@@ -18,7 +18,7 @@ from mepg.envs.simulators import full_id
 from mepg.errors import UsageError
 from mepg.run.checkpoint import Checkpoints
 from mepg.run.files import MOST_BYTES, Arrays, Damaged, count, from_npz, from_zip, read_whole, to_npz, write_whole
-from mepg.run.folder import Folder, versions
+from mepg.run.folder import Folder
 from mepg.run.identity import Identity
 
 FORMAT = 2
@@ -43,12 +43,16 @@ class SavedModel(NamedTuple):
 
     identity: Identity
     steps: int  # of training
+    num_timesteps: int  # of these, since `learn` last began counting
     episodes: int  # begun
     arrays: Arrays
+    versions: dict[str, str]  # that it was made with
 
     def to_bytes(self) -> bytes:
-        about = {"format": FORMAT, **self.identity.to_json(), "steps": self.steps, "episodes": self.episodes}
-        return to_archive({**about, "versions": versions(self.identity.config.backend)}, self.arrays)
+        counts = {name: getattr(self, name) for name in ("steps", "num_timesteps", "episodes")}
+        return to_archive(
+            {"format": FORMAT, **self.identity.to_json(), **counts, "versions": self.versions}, self.arrays
+        )
 
 
 def to_archive(about: dict[str, Any], arrays: Arrays) -> bytes:
@@ -103,7 +107,10 @@ def read_model(location: Location, env: Any = None) -> SavedModel:
         identity = Identity.from_json(about)
         if identity.spaces is None:
             raise KeyError("sizes")
-        return SavedModel(identity, count(about["steps"]), count(about["episodes"]), arrays)
+        steps, found = count(about["steps"]), about.get("versions")
+        made_with = {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+        since = count(about.get("num_timesteps", steps))  # earlier files do not say
+        return SavedModel(identity, steps, since, count(about["episodes"]), arrays, made_with)
     except (KeyError, ValueError) as error:
         raise UsageError(f"{name} is damaged: {error!r}") from None
 
@@ -131,7 +138,7 @@ def _read_run(folder: Folder, env: Any) -> SavedModel:
     if identity.spaces is None:
         with contextlib.closing(Env(env_id)) as own:
             identity = identity._replace(spaces=own.spaces)
-    return SavedModel(identity, step, episodes, arrays)
+    return SavedModel(identity, step, step, episodes, arrays, folder.versions())
 
 
 def write_rows(location: Location, rows: Any) -> None:

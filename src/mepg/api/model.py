@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
+import glob
 import threading
 import time
 import warnings
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 from rich.progress import MofNCompleteColumn, Progress
 
 from mepg import algos
-from mepg.api.acting import Loaded
-from mepg.api.arguments import SPEC_ARGUMENTS, instead_of, run_settings, spec_from, takes_run_settings, whole
-from mepg.api.callbacks import Callbacks
-from mepg.api.files import Location, name_of, read_model, run_at
+from mepg.api.acting import require_new_episodes
+from mepg.api.arguments import ARGUMENTS, run_settings, spec_from, takes_run_settings, whole
+from mepg.api.attributes import FIXED, SpecAttribute, add_missing
+from mepg.api.callbacks import Callbacks, step_locals
+from mepg.api.files import Location, name_of, read_model
 from mepg.api.logger import Logger
-from mepg.api.storage import Storage
-from mepg.api.vecenv import infos_of
+from mepg.api.storage import Storage, require_cpu
+from mepg.core.settings import from_json, to_json
 from mepg.envs.vector import make_envs
 from mepg.errors import UsageError
-from mepg.run.checkpoint import unflatten
-from mepg.run.files import Damaged
-from mepg.run.loop import Loop, Record
-from mepg.run.policy import read_best, ready_to_learn
-from mepg.run.program import Program
-from mepg.run.questions import Questions
+from mepg.run.folder import versions
+from mepg.run.loop import Loop
 from mepg.run.threads import limit_threads
 from mepg.signals import interrupt_between_steps
 
@@ -77,7 +74,7 @@ class Model(Storage):
     algorithm: ClassVar[str] = ""  # as `mepg list` names it
     default_spec: ClassVar[Any] = None
     _logger: Any = None
-    _learn_began_at = 0  # the step at which `num_timesteps` was 0
+    _custom_logger = False  # True: `set_logger` has set it
 
     def __init_subclass__(cls) -> None:
         cls.default_spec = algos.find(cls.algorithm).spec
@@ -114,31 +111,40 @@ class Model(Storage):
         n_steps: int | None = None,
         **others: Any,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name in SPEC_ARGUMENTS}
+        given = {name: value for name, value in locals().items() if name in ARGUMENTS}
         if not self.algorithm:
             raise UsageError("Model is what all models have in common: use ME_SAC, or mepg.algorithm('me-sac-r')")
         if policy != "MlpPolicy":
             raise UsageError(
                 f"policy={policy!r}: there is only 'MlpPolicy'; policy_kwargs=dict(net_arch=...) shapes it"
             )
-        if device not in ("auto", "cpu"):
-            raise UsageError(f"device={device!r}: mepg computes on the CPU")
+        require_cpu(device)
+        if not _init_setup_model:
+            raise UsageError("_init_setup_model=False: networks are made when there is an environment; leave out env")
         self._run_settings = run_settings(others)  # normalize_obs, threads, and whatever else run/config.py declares
         _prepare(self._run_settings["threads"])
         self.verbose, self.tensorboard_log = verbose, tensorboard_log
-        self.seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else whole("seed", seed, least=0)
-        n_envs = whole("n_envs", n_envs, least=1)
-        count = n_envs if isinstance(env, str) else _count(env)
-        self.spec = spec_from(self.default_spec if spec is None else self._checked(spec), given | others, count)
+        self._seed = (
+            int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else whole("seed", seed, least=0)
+        )
+        self._n_envs = whole("n_envs", n_envs, least=1)
+        count = self._n_envs if env is None or isinstance(env, str) else _count(env)
+        self._spec = spec_from(self.default_spec if spec is None else self._checked(spec), given | others, count)
         self._learning = threading.Lock()
         if env is not None:
-            self._enter(make_envs(env, n_envs, self.seed), env)
+            self._enter(make_envs(env, self._n_envs, self.seed), env)
 
     def _checked(self, spec: Any) -> Any:
         kind = type(self.default_spec)
         if not isinstance(spec, kind):
             raise UsageError(f"spec must be a {kind.__name__}, not {spec!r:.80}")
-        return spec
+        return from_json(kind, to_json(spec))  # whatever a file would refuse is refused here
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse what would have no effect. An attribute of the user's own is left alone."""
+        if name in FIXED:
+            raise AttributeError(f"{name} cannot be set: {FIXED[name]}")
+        super().__setattr__(name, value)
 
     # Learning
 
@@ -181,8 +187,8 @@ class Model(Storage):
         if reset_num_timesteps:
             self._learn_began_at = loop.step
         end = self.num_timesteps + steps
-        if self._logger is None:
-            self._logger = Logger(self._log_folder(tb_log_name), verbose=self.verbose)
+        if not self._custom_logger:
+            self._open_log(tb_log_name, anew=reset_num_timesteps)
             self._logger.log(loop.pace)
         callbacks = Callbacks(callback)
         variables: dict[str, Any] = {"self": self, "total_timesteps": end, "env": self.env, "callback": callback}
@@ -201,7 +207,7 @@ class Model(Storage):
                 if log_interval is not None and record.episodes and episodes % log_interval < len(record.episodes):
                     self.dump_logs()
                 if callbacks:
-                    variables |= _variables(record, self._spaces.scale(actions), loop.obs.copy())
+                    variables |= step_locals(record, self._spaces.scale(actions), loop.obs.copy())
                     if not callbacks.after_step(variables):
                         break
         loop.settle()
@@ -224,26 +230,36 @@ class Model(Storage):
         self.logger.dump(self.num_timesteps)
 
     @property
-    def num_timesteps(self) -> int:
-        """Steps in all environments together, since `learn` last began counting."""
-        return 0 if self._standing is None else self._standing.step - self._learn_began_at
-
-    @property
     def ep_info_buffer(self) -> list[dict[str, float]]:
         """Return and length of the last training episodes, at most a hundred."""
         recent = self._standing.recent if isinstance(self._standing, Loop) else []
         return [{"r": total, "l": length} for total, length in recent]
 
-    # What a spec says, by Stable-Baselines3's names. None of it can be changed under way.
+    # What a spec says, by Stable-Baselines3's names
     device = property(lambda _: "cpu")
-    buffer_size = property(lambda self: self.spec.replay_size)
-    learning_starts = property(lambda self: self.spec.warmup)
-    batch_size = property(lambda self: self.spec.batch_size)
-    tau = property(lambda self: self.spec.target_rate)
-    gamma = property(lambda self: self.spec.discount)
-    learning_rate = property(lambda self: getattr(self.spec, "actor_lr", None) or self.spec.lr)
-    gradient_steps = property(lambda self: self.spec.updates_per_step * self.n_envs)
-    train_freq = property(lambda _: 1)
+    learning_rate = SpecAttribute()
+    buffer_size = SpecAttribute()
+    learning_starts = SpecAttribute()
+    batch_size = SpecAttribute()
+    tau = SpecAttribute()
+    gamma = SpecAttribute()
+    n_steps = SpecAttribute()
+    train_freq = SpecAttribute()
+    gradient_steps = SpecAttribute()
+    action_noise = SpecAttribute()
+    policy_delay = SpecAttribute()
+    target_update_interval = SpecAttribute()
+    target_policy_noise = SpecAttribute()
+    target_noise_clip = SpecAttribute()
+    ent_coef = SpecAttribute()
+    target_entropy = SpecAttribute()
+    top_quantiles_to_drop_per_net = SpecAttribute()
+    exploration_initial_eps = SpecAttribute()
+    exploration_final_eps = SpecAttribute()
+    exploration_steps = SpecAttribute()
+    max_grad_norm = SpecAttribute()
+    dropout_p = SpecAttribute()
+    policy_kwargs = SpecAttribute()
 
     @property
     def logger(self) -> Any:
@@ -253,16 +269,23 @@ class Model(Storage):
 
     def set_logger(self, logger: Any) -> None:
         """Log with another one: anything with `record` and `dump`, such as Stable-Baselines3's."""
-        self._logger = logger
+        self._logger, self._custom_logger = logger, True
 
-    def _log_folder(self, name: str | None) -> Path | None:
-        """tensorboard_log/ME_SAC_1, or the next number that is free."""
+    def _open_log(self, name: str | None, *, anew: bool) -> None:
+        """Log this call of `learn` to tensorboard_log/ME_SAC_1, ME_SAC_2, ..., or go on with the latest of them."""
+        folder = self._log_folder(name or type(self).__name__, anew=anew)
+        if self._logger is None or self._logger.dir != (folder and str(folder)):
+            self.logger.close()
+            self._logger = Logger(folder, verbose=self.verbose)
+        self._logger.verbose = self.verbose
+
+    def _log_folder(self, name: str, *, anew: bool) -> Path | None:
         if self.tensorboard_log is None:
             return None
         base = Path(self.tensorboard_log)
-        taken = {path.name for path in base.iterdir()} if base.is_dir() else set()
-        names = (f"{name or type(self).__name__}_{number}" for number in range(1, len(taken) + 2))
-        return base / next(candidate for candidate in names if candidate not in taken)
+        taken = [path.name.removeprefix(f"{name}_") for path in base.glob(f"{glob.escape(name)}_*")]
+        latest = max((int(number) for number in taken if number.isdecimal()), default=0)
+        return base / f"{name}_{latest + 1 if anew or not latest else latest}"
 
     @classmethod
     def load(
@@ -270,51 +293,55 @@ class Model(Storage):
         path: Location,
         env: Any = None,
         device: str = "auto",
-        custom_objects: Any = None,  # noqa: ARG003
-        print_system_info: bool = False,  # noqa: ARG003
-        force_reset: bool = True,  # noqa: ARG003
+        custom_objects: dict[str, Any] | None = None,
+        print_system_info: bool = False,
+        force_reset: bool = True,
         *,
         best: bool = False,
         **others: Any,
     ) -> Self:
         """The model that `save` wrote, or the one in a folder of `mepg train`.
 
-        :param env: to go on learning in; without one the model can only predict
+        :param env: to go on learning in; without one the model can only predict. Of an id, as many copies are made as
+            the model was trained with, or `n_envs`
+        :param custom_objects: as `others`, in a dictionary
+        :param print_system_info: print the versions that it was saved with, and those that are here
         :param best: of a run's folder, the policy of its best evaluation; it continues to learn with a new Adam
         :param others: arguments of the class that are to be other than they were saved, such as buffer_size
         """
-        (config, spaces), steps, episodes, arrays = read_model(path, env)
+        require_new_episodes(force_reset)
+        if not isinstance(custom_objects, Mapping | None):
+            raise UsageError(f"custom_objects is a dictionary of arguments, not {custom_objects!r:.80}")
+        saved = read_model(path, env)
+        config = saved.identity.config
         kind = cls if cls.algorithm else _class_of(config.algorithm)
         if config.algorithm != kind.algorithm:
             raise UsageError(
                 f"{name_of(path)} holds {config.algorithm}, not {kind.algorithm}: load it with mepg.load, "
                 f"or mepg.algorithm({config.algorithm!r}).load"
             )
+        if print_system_info:
+            print(f"saved with {_listed(saved.versions)}\nloaded with {_listed(versions(config.backend))}")
         same = run_settings({name: value for name, value in vars(config).items() if name not in OF_THIS_MACHINE})
-        model = kind(**{**same, "spec": config.spec, "seed": config.seed, "device": device, **others})
-        assert spaces is not None
-        model._spaces, model._config = spaces, replace(model._make_config(spaces.id, 1), backend=Program.backend)
-        agent = model._config.build(spaces.sizes)
-        model._program, model._questions = Program(model._config, agent, spaces.sizes), Questions(agent, model.seed)
-        template = model._program.template
-        try:
-            state = unflatten(arrays, template, "agent")
-        except Damaged as damage:
-            raise UsageError(f"{name_of(path)} is damaged: {damage}") from None
-        if best:
-            online, steps, _ = read_best(run_at(path), config, template)
-            state = ready_to_learn(online, template)
-        model._standing = Loaded(model._program.flatten(state), steps, episodes, None, threading.RLock())
+        count = config.envs if env is None or isinstance(env, str) else _count(env)
+        same |= {"spec": config.spec, "seed": config.seed, "device": device, "n_envs": count}
+        model = kind(**same | dict(custom_objects or {}) | others)
+        if not isinstance(env, str | None) and model.n_envs != count:
+            raise UsageError(f"n_envs={model.n_envs} makes copies of an environment by its id; this one is ready-made")
+        model._restore(saved, path, best=best)
         if env is not None:
             model.set_env(env)
         assert isinstance(model, cls)
         return model
 
-    # What is missing
 
-    def __getattr__(self, name: str) -> Any:
-        instead = instead_of(name)
-        raise AttributeError(f"{type(self).__name__} has no {name!r}" + (f": {instead}" if instead else ""))
+add_missing(Model)
+
+
+def _listed(versions: Mapping[str, str]) -> str:
+    return (
+        ", ".join(f"{name} {version}" for name, version in versions.items()) or "versions that the file does not name"
+    )
 
 
 def algorithm(name: str) -> type[Model]:
@@ -356,19 +383,3 @@ _PREPARED: int | None = None
 
 def _count(env: Any) -> int:
     return int(getattr(env, "num_envs", 1))
-
-
-def _variables(record: Record, actions: npt.NDArray[Any], obs: npt.NDArray[np.float32]) -> dict[str, Any]:
-    """What callbacks find in their `locals`: as with Stable-Baselines3's VecEnv, the next episodes have begun."""
-    infos, ended = infos_of(record.results), iter(record.episodes)
-    for info, result in zip(infos, record.results, strict=True):
-        if result.over:
-            total, length = next(ended)
-            info.setdefault("episode", {"r": total, "l": length})
-    return {
-        "actions": actions,
-        "new_obs": obs,
-        "rewards": np.array([result.reward for result in record.results], np.float32),
-        "dones": np.array([result.over for result in record.results]),
-        "infos": infos,
-    }

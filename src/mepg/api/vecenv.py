@@ -150,7 +150,7 @@ class VecEnv:
     def _get_indices(self, indices: Indices) -> list[int]:
         if indices is None:
             return list(range(self.num_envs))
-        return [indices] if isinstance(indices, int) else list(indices)
+        return list(indices) if isinstance(indices, Iterable) else [indices]
 
     def getattr_depth_check(self, name: str, already_found: bool) -> str | None:
         """Who hides an attribute of theirs: Stable-Baselines3's wrappers ask this of the environment inside."""

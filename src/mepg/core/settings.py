@@ -54,7 +54,9 @@ def to_json(spec: Any) -> Any:
         return {
             f.name: to_json(value) for f, value in values.items() if not (f.metadata == LATER and value == f.default)
         }
-    return list(spec) if isinstance(spec, tuple) else spec
+    if isinstance(spec, tuple | list):
+        return [to_json(value) for value in spec]
+    return spec.item() if hasattr(spec, "item") else spec  # one of NumPy's scalars, which is not imported here
 
 
 def from_json(kind: type[S], data: Any) -> S:
