@@ -7,8 +7,8 @@ import mepg
 
 ROOT = Path(mepg.__file__).parent
 ORDER = [
-    "words", "errors", "signals", "process", "core", "algos", "native", "envs", "run", "engine", "report", "paper",
-    "display", "bench", "export", "tune", "api", "flags", "commands", "cli", "__main__",
+    "words", "errors", "system", "signals", "process", "core", "algos", "native", "envs", "run", "engine", "report",
+    "paper", "display", "bench", "export", "tune", "api", "flags", "commands", "cli", "__main__",
 ]  # fmt: skip
 OUTSIDE = {"core": {"jax", "optax"}, "algos": {"jax", "optax"}}
 

@@ -129,5 +129,5 @@ def test_no_compiler_is_one_error(folder, monkeypatch):
 def test_a_compiler_gets_longer_where_others_share_its_core(monkeypatch):
     monkeypatch.setattr(build.os, "cpu_count", lambda: 2)
     for load, seconds in ((0.5, 60), (2.0, 60), (8.0, 240)):
-        monkeypatch.setattr(build.os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
+        monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
         assert build._patience() == seconds

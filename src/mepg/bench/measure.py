@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from mepg import system
 from mepg.algos import find
 from mepg.bench.peers import Peer
 from mepg.errors import RunFailure
@@ -81,8 +81,7 @@ class Contender:
     def settle(self) -> None:
         """Wait until it is prepared, for which it may use any core; from then on it has its own."""
         self.wait()
-        for thread in Path(f"/proc/{self._process.pid}/task").iterdir():
-            os.sched_setaffinity(int(thread.name), self._cores)
+        system.pin(self._cores, self._process.pid)
 
     def wait(self) -> dict[str, float]:
         """The answer."""
@@ -128,7 +127,7 @@ def in_turns(what: str, contenders: dict[str, Contender], rounds: int, watch: Wa
 
 def measure(rounds: int, peers: list[Peer], watch: Watch) -> dict[str, Any]:
     """Every measurement: a quarter of an hour, and longer with other libraries."""
-    cores = sorted(os.sched_getaffinity(0))
+    cores = system.cores()
     one = cores[-1:]
     results: dict[str, Any] = {"about": _about(cores)}
     results["updates"] = {**_updates(rounds, one, cores, watch), **_updates_beyond(rounds, watch)}
@@ -145,19 +144,13 @@ def measure(rounds: int, peers: list[Peer], watch: Watch) -> dict[str, Any]:
 
 
 def _about(cores: list[int]) -> dict[str, Any]:
-    model = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), model)
-    except OSError:
-        pass
     here = Path(__file__).parent
     git = subprocess.run(
         ["git", "-C", here, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
     )
     return {
         "date": date.today().isoformat(),
-        "processor": model,
+        "processor": system.processor_name(),
         "cores": len(cores),
         "versions": versions(),
         "commit": git.stdout.strip() or None,
@@ -166,7 +159,7 @@ def _about(cores: list[int]) -> dict[str, Any]:
 
 def measure_updates(names: Iterable[str], rounds: int, watch: Watch) -> dict[str, Any]:
     """The updates of some algorithms, and ME-SAC's to compare them with, on one core."""
-    one = sorted(os.sched_getaffinity(0))[-1:]
+    one = system.cores()[-1:]
     contenders = {name: Contender(_update(name), one) for name in ("me-sac", *names)}
     answers = in_turns("updates, one core", contenders, rounds, watch)
     return {name: _against_multiplications(turns, answers["me-sac"]) for name, turns in answers.items()}

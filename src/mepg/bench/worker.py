@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from mepg.system import peak_memory
 
 if TYPE_CHECKING:
     from mepg.run.program import Program
@@ -33,7 +34,7 @@ def main() -> None:
     print(json.dumps({"ready": True}), flush=True)
     for _ in sys.stdin:
         answer = work()
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        memory = peak_memory() / 2**20
         print(json.dumps({**answer, "megabytes": memory}), flush=True)
 
 

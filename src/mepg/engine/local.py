@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import time
 from pathlib import Path
 from typing import IO
 
+from mepg import system
 from mepg.core.settings import to_json
 from mepg.engine.jobs import Job
 from mepg.errors import UsageError
@@ -48,7 +48,7 @@ class Process:
 
     def _silence(self) -> float:
         """For how many seconds it has used no processor time, not counting time in which this process slept too."""
-        ticks, now = _processor_time(self._process.pid), time.monotonic()
+        ticks, now = system.processor_seconds(self._process.pid), time.monotonic()
         if ticks != self._ticks:
             self._ticks, self._silent = ticks, 0.0
         else:
@@ -61,7 +61,7 @@ class Local:
     """As many runs at once as there are cores, each pinned to its own."""
 
     def __init__(self, workers: int | None = None) -> None:
-        cores = sorted(os.sched_getaffinity(0))
+        cores = system.cores()
         if workers is not None and not 1 <= workers <= len(cores):
             raise UsageError(f"workers must be in [1, {len(cores)}], the cores of this machine, not {workers}")
         self._cores = cores[:workers]
@@ -93,11 +93,3 @@ def start_worker(job: Job, core: int | None, output: IO[bytes]) -> subprocess.Po
         process.stdin.write(json.dumps(to_json(told)).encode())
         process.stdin.close()
     return process
-
-
-def _processor_time(pid: int) -> str:
-    """In user and system mode, as Linux counts it; elsewhere the clock, so that no process seems stuck."""
-    try:
-        return " ".join(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])
-    except OSError:
-        return str(time.monotonic())

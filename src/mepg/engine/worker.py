@@ -6,10 +6,7 @@ Ends with 0 when the run is finished, 1 when it failed and would fail again, 2 w
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -17,21 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 from mepg.process import exit_status, leave, of_our_own
 from mepg.signals import ending_at_once, status_of, stopping
+from mepg.system import end_with_parent, pin
 
 if TYPE_CHECKING:
     from mepg.run.folder import Folder
 
 SAY_EVERY = 0.5  # seconds between two reports of progress
 PATIENCE = 60.0  # seconds for a run to save what it has, once it is asked to stop
-PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
 def main() -> int:
     """Carry out the job: from the beginning, or from the last checkpoint."""
-    stop_with_parent()
+    end_with_parent()  # nobody would watch the run any more
     told: dict[str, Any] = json.load(sys.stdin)
     if told["core"] is not None:
-        os.sched_setaffinity(0, {told["core"]})
+        pin({told["core"]})
     from mepg.run import machine
 
     machine.take_over(told["config"]["threads"])
@@ -68,15 +65,6 @@ def wait_for_predecessor(folder: Folder) -> None:
     deadline = time.monotonic() + PATIENCE
     while folder.in_use() and time.monotonic() < deadline:
         time.sleep(0.1)
-
-
-def stop_with_parent() -> None:
-    """If the process that started this one dies, save and end: nobody would watch the run any more."""
-    parent = os.getppid()
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
-        raise SystemExit(128 + signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from mepg.native.processor import Instructions
+from mepg.system import load
 
 _HEADER = Path(__file__).with_name("kernels.h")
 _SECONDS = 60
@@ -200,10 +201,7 @@ def _run(command: list[str]) -> str:
 
 def _patience() -> float:
     """Seconds that a compiler gets: more where several processes share a core, since it is not its fault then."""
-    try:
-        return _SECONDS * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-    except OSError:  # the system does not say
-        return _SECONDS
+    return _SECONDS * max(1.0, load())
 
 
 def _load(path: Path) -> ctypes.CDLL:

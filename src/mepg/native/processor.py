@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
-from pathlib import Path
+
+from mepg.system import processor_extensions
 
 
 @dataclass(frozen=True)
@@ -32,16 +32,7 @@ KNOWN = {
 }
 
 
-def extensions() -> str:
-    """The names of the processor's extensions; empty where the system does not tell."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith(("flags", "Features")):
-                return line.partition(":")[2].strip()
-    return ""
-
-
 def best() -> Instructions:
     """The most that this processor has."""
-    here = set(extensions().split())
+    here = set(processor_extensions().split())
     return next(each for each in KNOWN.values() if each.needs <= here)

@@ -20,6 +20,7 @@ import safetensors
 import safetensors.numpy
 
 from mepg.errors import UsageError
+from mepg.system import sync
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -43,7 +44,7 @@ def write_whole(path: Path, content: bytes) -> str:
         with temporary.open("xb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            sync(file.fileno())
         temporary.rename(path)
     except OSError:
         temporary.unlink(missing_ok=True)  # on a full disk, half a file is only in the way
@@ -56,7 +57,7 @@ def sync_folder(folder: Path) -> None:
     """Make the names in a folder survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        sync(descriptor)
     finally:
         os.close(descriptor)
 

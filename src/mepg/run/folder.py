@@ -29,7 +29,7 @@ from mepg.envs.simulators import full_id
 from mepg.envs.spaces import Spaces
 from mepg.errors import UsageError
 from mepg.native.build import CannotBuild, compiler_version
-from mepg.native.processor import best, extensions
+from mepg.native.processor import best
 from mepg.run.config import Config
 from mepg.run.evaluate import Episode
 from mepg.run.files import (
@@ -48,6 +48,7 @@ from mepg.run.files import (
 )
 from mepg.run.identity import Identity
 from mepg.run.loop import Evaluations
+from mepg.system import processor_extensions
 from mepg.words import many
 
 FORMAT = 2
@@ -261,7 +262,7 @@ def _versions() -> dict[str, str]:
 
 def _processor() -> str:
     """Which instructions it has: two that say the same round alike."""
-    return f"{best().name}-{digest(extensions())[:8]}"
+    return f"{best().name}-{digest(processor_extensions())[:8]}"
 
 
 def _commit() -> str | None:

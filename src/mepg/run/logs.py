@@ -6,7 +6,6 @@ import contextlib
 import csv
 import hashlib
 import io
-import os
 import socket
 import time
 import weakref
@@ -21,6 +20,7 @@ from tensorboardX.record_writer import RecordWriter
 from mepg.errors import UsageError, unknown
 from mepg.run.files import write_whole
 from mepg.run.folder import Folder
+from mepg.system import sync
 
 Row = dict[str, float]
 
@@ -62,7 +62,7 @@ class Csv:
             self._file.flush()
 
     def sync(self) -> None:
-        os.fsync(self._file.fileno())
+        sync(self._file.fileno())
 
     def close(self) -> None:
         self._file.close()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mepg.native.processor import extensions
 from mepg.run.cache import keep_compiled_programs
 from mepg.run.threads import limit_threads
+from mepg.system import processor_extensions
 
 
 def take_over(threads: int) -> None:
     """Compute on `threads` cores in a process of our own, where JAX may also be told to keep compiled programs."""
     limit_threads(threads)
-    keep_compiled_programs(extensions())
+    keep_compiled_programs(processor_extensions())

@@ -1,0 +1,160 @@
+"""The operating system: the one module that asks which one it is, and what it can do.
+
+Linux has all of this. macOS has no pinning and no /proc; what is missing there is done another way, or left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import platform
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1  # of Linux's prctl
+POLL = 1.0  # seconds between two looks at whether the parent is still there
+
+
+def cores() -> list[int]:
+    """The numbers of the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    count = getattr(os, "process_cpu_count", os.cpu_count)()  # the former is new in Python 3.13
+    return list(range(count or 1))
+
+
+def pin(to: Collection[int], pid: int = 0) -> None:
+    """Keep all threads of a process on these cores; where the system cannot, they stay free."""
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    tasks = Path(f"/proc/{pid or os.getpid()}/task")
+    for thread in [int(task.name) for task in tasks.iterdir()] if tasks.is_dir() else [pid]:
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            os.sched_setaffinity(thread, to)
+
+
+def load() -> float:
+    """How many processes want each core; 0 where the system does not tell."""
+    try:
+        return os.getloadavg()[0] / (os.cpu_count() or 1)
+    except OSError:
+        return 0.0
+
+
+def processor_name() -> str:
+    """What the processor is called by those who sell it."""
+    return _cpuinfo("model name") or _sysctl("machdep.cpu.brand_string") or platform.processor() or platform.machine()
+
+
+def processor_extensions() -> str:
+    """The names of the processor's instruction sets, as Linux writes them; empty where the system does not tell."""
+    found = _cpuinfo("flags", "Features")
+    if found:
+        return found
+    # "AVX2" and "AVX512F" are the same words in capitals; an ARM processor of Apple's has none of these.
+    return f"{_sysctl('machdep.cpu.features')} {_sysctl('machdep.cpu.leaf7_features')}".lower().strip()
+
+
+def processor_seconds(pid: int) -> str:
+    """The processor time that another process has used, as a text that changes when it uses more.
+
+    Where nobody can tell, the clock, so that no process seems stuck.
+    """
+    with contextlib.suppress(OSError):
+        return " ".join(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])
+    return _said("ps", "-o", "time=", "-p", str(pid)) or str(time.monotonic())
+
+
+def peak_memory() -> int:
+    """The most bytes that this process has held."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+
+def sync(descriptor: int) -> None:
+    """Have a file, or the names in a folder, survive a power cut."""
+    full = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone stops at the drive's own memory
+    if full is not None:
+        with contextlib.suppress(OSError):  # a network drive may not know it
+            fcntl.fcntl(descriptor, full)
+            return
+    os.fsync(descriptor)
+
+
+def end_with_parent() -> None:
+    """If the process that started this one dies, receive SIGTERM."""
+    parent = os.getppid()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    else:
+        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+    if os.getppid() != parent:
+        raise SystemExit(128 + signal.SIGTERM)
+
+
+class _Stack(ctypes.Structure):
+    """Linux's stack_t."""
+
+    _fields_ = (("memory", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
+
+
+DISABLED, SIZE = 2, 2**16
+FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT}
+_kept: list[ctypes.Array[ctypes.c_char]] = []  # never freed: a signal may come at any time
+
+
+@contextlib.contextmanager
+def signals_off_the_heap() -> Iterator[None]:
+    """Let this thread receive signals on a stack of their own, and threads that begin meanwhile receive none.
+
+    The system writes a signal below the stack pointer. While oneDNN multiplies matrices for JAX, that register may
+    point to its buffer: whatever lies before the buffer is written over, and the process aborts at some later time
+    with "corrupted size vs. prev_size". Python's handlers use a thread's other stack where there is one.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    libc, stack = ctypes.CDLL(None), _Stack()
+    libc.sigaltstack(None, ctypes.byref(stack))
+    if stack.flags & DISABLED:
+        _kept.append(ctypes.create_string_buffer(SIZE))
+        libc.sigaltstack(ctypes.byref(_Stack(ctypes.addressof(_kept[-1]), 0, SIZE)), None)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - FAULTS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(POLL)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _cpuinfo(*names: str) -> str:
+    """The first of these lines of Linux's list of processors."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith(names):
+                return line.partition(":")[2].strip()
+    return ""
+
+
+def _sysctl(name: str) -> str:
+    return _said("sysctl", "-n", name) if sys.platform == "darwin" else ""
+
+
+def _said(*command: str) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=False).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
