@@ -24,6 +24,7 @@ from mepg.api.vecenv import infos_of
 from mepg.envs.vector import make_envs
 from mepg.errors import UsageError
 from mepg.run.checkpoint import unflatten
+from mepg.run.config import MAX_SEED
 from mepg.run.files import Damaged
 from mepg.run.loop import Loop, Record
 from mepg.run.policy import read_best, ready_to_learn
@@ -126,7 +127,8 @@ class Model(Storage):
         self._run_settings = run_settings(others)  # normalize_obs, threads, and whatever else run/config.py declares
         _prepare(self._run_settings["threads"])
         self.verbose, self.tensorboard_log = verbose, tensorboard_log
-        self.seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else whole("seed", seed, least=0)
+        seed = np.random.SeedSequence().generate_state(1)[0] if seed is None else seed
+        self.seed = whole("seed", seed, least=0, most=MAX_SEED)
         n_envs = whole("n_envs", n_envs, least=1)
         count = n_envs if isinstance(env, str) else _count(env)
         self.spec = spec_from(self.default_spec if spec is None else self._checked(spec), given | others, count)
