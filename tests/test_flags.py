@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import pytest
 
 from mepg import flags
+from mepg.cli import main
+from mepg.commands import commands
 from mepg.run.config import setting
 from tests.commands.runs import train
 from tests.run import stubs  # noqa: F401
@@ -77,3 +79,30 @@ def test_a_file_brings_in_nothing_that_the_command_line_refuses(tmp_path, capsys
     with pytest.raises(SystemExit):
         train("me-sac", "--env", "Pendulum-v1", "--config", "mine.json")
     assert "'many' is not a whole number" in capsys.readouterr().err
+
+
+COUNTS = [
+    (name, action.option_strings[0])
+    for name, command in commands().items()
+    for parser in [ArgumentParser()]
+    if not command.add_arguments(parser)
+    for action in parser._actions
+    if action.type is flags.count
+]
+# What comes before the flag, so that the command would begin.
+BEFORE = {"train": ["me-sac", "--env", "StubPlain-v0"], "reproduce": ["table1", "--dry-run"], "bench": ["me-sac"]}
+BEFORE |= {"tune": BEFORE["train"]} | {name: ["."] for name in ("eval", "inspect", "verify")}
+
+
+@pytest.mark.parametrize(("command", "flag"), COUNTS)
+@pytest.mark.parametrize("number", [10**23, -1])
+def test_every_count_is_bounded(command, flag, number, tmp_path, capsys):
+    assert main([command, *BEFORE[command], flag, str(number)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"mepg: {flag[2:]} must be in [")
+    assert said.endswith(f"], not {number}\n") or "], the cores " in said
+    assert not list(tmp_path.iterdir())
+
+
+def test_counts_are_those_of_every_command():
+    assert {command for command, _ in COUNTS} == BEFORE.keys()

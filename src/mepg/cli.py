@@ -14,7 +14,17 @@ from mepg import __version__
 from mepg.commands import Answer, commands
 from mepg.errors import unknown
 from mepg.flags import read_settings
-from mepg.process import EXIT_FAILURE, EXIT_USAGE, Output, exit_status, lasting_output, leave, of_our_own, plain
+from mepg.process import (
+    EXIT_FAILURE,
+    EXIT_USAGE,
+    Output,
+    exit_status,
+    foreign_code,
+    lasting_output,
+    leave,
+    of_our_own,
+    plain,
+)
 from mepg.signals import ending_at_once, ends_at_once
 
 
@@ -71,7 +81,8 @@ def _trust_algorithms(arguments: argparse.Namespace) -> None:
         from mepg.algos import trust
 
         for name in named:
-            trust(name or "")
+            with foreign_code:
+                trust(name or "")
 
 
 class _Parser(argparse.ArgumentParser):

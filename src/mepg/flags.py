@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mepg.errors import UsageError, unknown
-from mepg.run.config import settings_of
+from mepg.run.config import A_COUNT, A_SEED, Bound, settings_of
 
 if TYPE_CHECKING:
     from mepg.engine.schedule import Engine
@@ -93,10 +93,11 @@ def read_settings(
     return {name: data[name] if name in kinds else texts[name] for name in data.keys() & known}
 
 
-def require(name: str, number: int, least: int = 1) -> None:
-    """Refuse a number that is too small."""
-    if number < least:
-        raise UsageError(f"{name} must be at least {least}, not {number}")
+def require(name: str, number: int, bound: Bound = A_COUNT) -> None:
+    """Refuse a number that is too small or too large."""
+    words, holds = bound
+    if not holds(number):
+        raise UsageError(f"{name} must be {words}, not {number}")
 
 
 def add_count(parser: ArgumentParser, flag: str, default: int | None, words: str, metavar: str = "N") -> None:
@@ -142,6 +143,12 @@ def add_episodes(parser: ArgumentParser) -> None:
     add_count(parser, "--episodes", 10, "episodes to play")
     add_count(parser, "--seed", 0, "decides which episodes are played", "S")
     add_env(parser)
+
+
+def require_episodes(arguments: Namespace) -> None:
+    """Refuse what `add_episodes` takes and nobody can play."""
+    require("episodes", arguments.episodes)
+    require("seed", arguments.seed, A_SEED)
 
 
 def add_engine(parser: ArgumentParser) -> None:

@@ -190,6 +190,23 @@ def test_so_many_steps_there_are_not(trained, steps):
     assert trained.num_timesteps == before
 
 
+@pytest.mark.parametrize("number", [10**23, 1e23, np.int64(2**62), 10**400])
+def test_every_count_is_bounded(trained, number):
+    counts = {
+        "total_timesteps": lambda: trained.learn(number),
+        "log_interval": lambda: trained.learn(0, log_interval=number),
+        "n": lambda: trained.q_samples(np.zeros(3), np.zeros(2), n=number),
+        "seed": lambda: make(seed=number),
+        "n_envs": lambda: make(n_envs=number),
+        "learning_starts": lambda: make(learning_starts=number),
+        "buffer_size": lambda: make(buffer_size=number),
+    }
+    for name, call in counts.items():
+        with pytest.raises(mepg.UsageError, match=f"^{name}.* must be (at most|in) .*, not ") as error:
+            call()
+        assert "\n" not in str(error.value)
+
+
 @pytest.mark.parametrize("steps", [1e2, np.int64(100), np.float32(100), 100])
 def test_a_whole_number_is_one_however_it_is_written(steps):
     assert make().learn(steps).num_timesteps == 100

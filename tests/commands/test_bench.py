@@ -12,7 +12,7 @@ from mepg.cli import main
     ("argv", "says"),
     [
         (["me-sacc"], "did you mean 'me-sac'?"),
-        (["me-sac", "--rounds", "0"], "rounds must be at least 1, not 0"),
+        (["me-sac", "--rounds", "0"], "rounds must be in [1, 10^9], not 0"),
         (["--against", "torch"], "unknown library 'torch'"),
     ],
 )

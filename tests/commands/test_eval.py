@@ -27,7 +27,7 @@ def test_eval_of_a_damaged_policy(finished, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("argv", "says"),
-    [(["nowhere"], "nowhere does not exist"), ([".", "--episodes", "0"], "episodes must be at least 1")],
+    [(["nowhere"], "nowhere does not exist"), ([".", "--episodes", "0"], "episodes must be in [1, 10^9]")],
 )
 def test_bad_input_is_one_line(argv, says, capsys):
     assert main(["eval", *argv]) == 2

@@ -24,7 +24,7 @@ def test_from_nothing_to_finished(capsys, tmp_path):
     assert status == 0
     assert (plan["runs"], plan["finished"], plan["missing"]) == (1, 0, 1)
     assert plan["seconds"] > 0
-    assert not (tmp_path / "results" / "smoke").exists(), "a dry run begins nothing"
+    assert not list(tmp_path.iterdir()), "a dry run writes nothing"
     status, done = reproduce(capsys, *ONE)
     assert (status, done["runs"], done["finished"], done["failed"]) == (0, 1, 1, [])
     result = tmp_path / "results" / "smoke" / "me-ddpg_HopperBulletEnv-v0_seed0" / "result.json"
@@ -41,8 +41,10 @@ def test_from_nothing_to_finished(capsys, tmp_path):
     page = (tmp_path / "results" / "smoke.html").read_text()
     assert "result is damaged" in page
     result.write_bytes(whole)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     _, plan = reproduce(capsys, "table11", *ONE[1:], "--dry-run")  # p = 0.1 among twelve is the same run
     assert (plan["runs"], plan["finished"]) == (12, 1)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 import mepg
 from tests.commands.runs import TINY, train
 
-SETTING = '    patience: int = setting(3, "naps between two episodes", bound=ONE_OR_MORE)\n'
+SETTING = '    patience: int = setting(3, "naps between two episodes", bound=A_COUNT)\n'
 COMMAND = '''"""the length of a name"""
 
 from mepg.commands import Answer
@@ -89,7 +89,7 @@ def test_the_setting_is_an_argument_in_python(changed):
         "    print(error)\n"
     )
     said = changed("-c", code).splitlines()
-    assert said == ["patience: int = 3", "5 1", "patience must be at least 1, not 0"]
+    assert said == ["patience: int = 3", "5 1", "patience must be in [1, 10^9], not 0"]
 
 
 def test_runs_from_before_the_setting_are_the_same_runs(changed, tmp_path):

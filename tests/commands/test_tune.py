@@ -33,8 +33,8 @@ def test_bad_input_is_one_line(capsys, tmp_path):
         (["me-sacc", "--env", "Pendulum-v1"], "did you mean 'me-sac'?"),
         (["me-sac", "--env", "Nowhere-v0"], "unknown environment"),
         (["me-sac", "--env", "Pendulum-v1", "--steps", "1000"], "the warm-up is 25,000; --set warmup=1000"),
-        (["me-sac", "--env", "Pendulum-v1", "--trials", "0"], "trials must be at least 1"),
-        (["me-sac", "--env", "Pendulum-v1", "--seeds", "0"], "seeds must be at least 1"),
+        (["me-sac", "--env", "Pendulum-v1", "--trials", "0"], "trials must be in [1, 10^9]"),
+        (["me-sac", "--env", "Pendulum-v1", "--seeds", "0"], "seeds must be in [1, 10000]"),
         (["me-sac", "--env", "Pendulum-v1", "--workers", "1000"], "workers must be in"),
     ):
         assert main(["tune", *argv]) == 2

@@ -149,7 +149,7 @@ def test_computed_elsewhere(run, capsys):
 def test_what_cannot_be_verified(run, tmp_path, capsys):
     for argv, says in (
         ([run, "--steps", "999"], "has no published numbers before step 1,000"),
-        ([run, "--steps", "0"], "steps must be at least 1"),
+        ([run, "--steps", "0"], "steps must be in [1, 10^9]"),
         ([tmp_path], "holds no run"),
     ):
         status, err = verify(capsys, *argv)

@@ -8,6 +8,7 @@ import pytest
 from mepg.cli import main
 from mepg.errors import RunFailure
 from mepg.export import compiled
+from mepg.native import build
 from tests.export.policies import SIZES
 
 HEADER = """
@@ -28,15 +29,35 @@ def test_it_acts_on_each_observation(compiler):
     assert seconds >= 0
 
 
-def test_which_compiler(monkeypatch):
+def test_which_compiler(monkeypatch, tmp_path):
+    """Of C here, of C++ for native code: the same words are understood."""
+    for name in ("gcc", "ccache", "my cc"):
+        (tmp_path / name).touch(mode=0o700)
+    monkeypatch.setenv("PATH", str(tmp_path))
     for said, means in (
-        ("", None),
-        (" ", None),
         ("gcc", ["gcc"]),
+        ("gcc -O1", ["gcc", "-O1"]),
         ("ccache 'my cc' -m32", ["ccache", "my cc", "-m32"]),
+        ("my cc", ["my cc"]),
+        ("'my cc' -m32", ["my cc", "-m32"]),
     ):
         monkeypatch.setenv("CC", said)
-        assert compiled.find_compiler() == means
+        monkeypatch.setenv("CXX", said)
+        found = [str(tmp_path / means[0]), *means[1:]]
+        assert compiled.find_compiler() == build.find_compiler() == found
+    for said, problem in (("nowhere/cc -O1", "names 'nowhere/cc', which is not there"), ("'g", "is not a command")):
+        monkeypatch.setenv("CC", said)
+        monkeypatch.setenv("CXX", said)
+        with pytest.raises(RunFailure, match=f"CC .*{problem}.*; CC= writes the file"):
+            compiled.find_compiler()
+        with pytest.raises(build.CannotBuild, match=f"CXX .*{problem}"):
+            build.find_compiler()
+    for said in ("", " "):
+        monkeypatch.setenv("CC", said)
+        monkeypatch.setenv("CXX", said)
+        assert compiled.find_compiler() is None
+        with pytest.raises(build.NotWanted):
+            build.find_compiler()
     monkeypatch.delenv("CC")
     monkeypatch.setenv("PATH", "")
     assert compiled.find_compiler() is None

@@ -120,6 +120,13 @@ def test_a_bad_compiler_is_one_error(folder, tmp_path, monkeypatch, script, mess
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("command", ["g++ -O3 -DNAME", "env 'A B=1' g++"])
+def test_a_compiler_may_be_a_command_with_arguments(folder, monkeypatch, command):
+    monkeypatch.setenv("CXX", command)
+    assert library(TEXT, PLAIN).answer() == 42
+    assert build.compiler_version().startswith("g++")
+
+
 def test_no_compiler_is_one_error(folder, monkeypatch):
     monkeypatch.setattr(build.shutil, "which", lambda name: None)
     with pytest.raises(CannotBuild, match="install"):

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from mepg.native import build
 from mepg.run import cache
 
 COMMAND = ["train", "ddpg", "--env", "Pendulum-v1", "--steps", "40", "--json", "--eval-episodes", "1"]
@@ -64,3 +65,35 @@ def test_machines_with_other_instructions_keep_apart(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache.folder_for("avx2").is_relative_to(tmp_path)
     assert cache.folder_for("avx2") == cache.folder_for("avx2") != cache.folder_for("avx2 avx512_bf16")
+
+
+@pytest.mark.parametrize(
+    ("variable", "home", "base"),
+    [
+        ("cache", "{home}", "{home}/.cache"),
+        ("./cache", "{home}", "{home}/.cache"),
+        ("", "{home}", "{home}/.cache"),
+        (None, "{home}", "{home}/.cache"),
+        ("cache", "home", "/dev/null"),
+    ],
+)
+def test_a_relative_path_is_ignored(variable, home, base, tmp_path, monkeypatch):
+    """Or a folder would be made wherever one stands: for XLA's programs, and for native code."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", home.format(home=tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", variable or "")
+    if variable is None:
+        monkeypatch.delenv("XDG_CACHE_HOME")
+    for folder in (cache.folder_for("avx2"), build.cache_folder()):
+        assert folder.is_relative_to(base.format(home=tmp_path / "home"))
+    with build._workplace(build.cache_folder()) as (_, kept):
+        assert kept == (base != "/dev/null")
+    assert {path.name for path in tmp_path.iterdir()} <= {"home"}
+
+
+def test_a_user_without_a_home(monkeypatch):
+    """As in a container, where nobody has entered the user's number anywhere."""
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 5)
+    assert cache.folder_for("avx2").is_relative_to("/dev/null")

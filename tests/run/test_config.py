@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from mepg.errors import UsageError
-from mepg.run.config import ONE_OR_MORE, Config, Sitting, check_settings, setting, settings_of
+from mepg.run.config import A_COUNT, Config, Sitting, check_settings, setting, settings_of
 from mepg.run.files import digest
 
 GOOD = Config.make("me-sac", env="Pendulum-v1").to_json()
@@ -17,7 +17,7 @@ GOOD = Config.make("me-sac", env="Pendulum-v1").to_json()
     [
         ({"steps": "many"}, "steps must be a whole number, not 'many'"),
         ({"steps": True}, "steps must be a whole number, not True"),
-        ({"steps": 0}, "steps must be at least 1, not 0"),
+        ({"steps": 0}, r"steps must be in \[1, 10\^9\], not 0"),
         ({"seed": -1}, r"seed must be in \[0, 4294967295\], not -1"),
         ({"normalize_obs": 1}, "normalize_obs must be true or false, not 1"),
         ({"algorithm": 3}, "algorithm must be text, not 3"),
@@ -63,7 +63,7 @@ def test_every_kind_of_setting():
     @dataclass(frozen=True)
     class Some:
         word: str = setting("yes", "any word", "WORD")
-        rate: float = setting(0.5, "a rate", "X", ONE_OR_MORE)
+        rate: float = setting(0.5, "a rate", "X", A_COUNT)
         names: tuple[str, ...] = setting((), "names", "NAME,...")
         plain: int = 3  # not for people
 

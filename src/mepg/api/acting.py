@@ -21,15 +21,13 @@ from mepg.envs.spaces import Spaces
 from mepg.envs.vector import Envs, StableBaselinesEnvs, make_envs
 from mepg.errors import UsageError
 from mepg.run.assembly import assemble
-from mepg.run.config import Config
+from mepg.run.config import MOST, Config
 from mepg.run.identity import Identity
 from mepg.run.loop import Loop
 from mepg.run.program import Held, Program
 from mepg.run.questions import Questions
 from mepg.run.replay import Replay
 from mepg.words import many
-
-WITHOUT_END = 10**9  # rounds of steps: `learn` says how many to take
 
 
 @dataclass
@@ -77,7 +75,7 @@ class Acting:
         self._program, self._questions = loop.program, Questions(loop.program.agent, self.seed)
 
     def _make_config(self, env_id: str, envs: int) -> Config:
-        endless = WITHOUT_END * envs
+        endless = MOST // envs * envs  # `learn` says how many steps to take
         return Config(
             algorithm=self.algorithm,
             spec=self.spec,

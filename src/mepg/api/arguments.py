@@ -18,7 +18,7 @@ import numpy as np
 from mepg.algos import is_stochastic
 from mepg.core.settings import apply_settings, describe
 from mepg.errors import UsageError, unknown
-from mepg.run.config import Config, Setting, settings_of
+from mepg.run.config import MOST, Config, Setting, settings_of
 
 P = ParamSpec("P")
 
@@ -88,12 +88,14 @@ def _of_a_model() -> list[Setting]:
     return [setting for name, setting in settings_of(Config).items() if name not in others]
 
 
-def whole(name: str, value: Any, *, least: int) -> int:
+def whole(name: str, value: Any, *, least: int, most: int = MOST) -> int:
     """A whole number, `least` or more; 1e5 counts as one."""
     value = as_python(value)
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or value != int(value) or value < least:
+    if not number or not -math.inf < value < math.inf or value != int(value) or value < least:
         raise UsageError(f"{name} must be a whole number, at least {least}, not {value!r:.80}")
+    if value > most:
+        raise UsageError(f"{name} must be at most {most:,}, not {value!r:.80}")
     return int(value)
 
 

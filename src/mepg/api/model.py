@@ -24,6 +24,7 @@ from mepg.api.storage import Storage, require_cpu
 from mepg.core.settings import from_json, to_json
 from mepg.envs.vector import make_envs
 from mepg.errors import UsageError
+from mepg.run.config import MAX_SEED
 from mepg.run.folder import versions
 from mepg.run.loop import Loop
 from mepg.run.threads import limit_threads
@@ -124,9 +125,8 @@ class Model(Storage):
         self._run_settings = run_settings(others)  # normalize_obs, threads, and whatever else run/config.py declares
         _prepare(self._run_settings["threads"])
         self.verbose, self.tensorboard_log = verbose, tensorboard_log
-        self._seed = (
-            int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else whole("seed", seed, least=0)
-        )
+        seed = np.random.SeedSequence().generate_state(1)[0] if seed is None else seed
+        self._seed = whole("seed", seed, least=0, most=MAX_SEED)
         self._n_envs = whole("n_envs", n_envs, least=1)
         count = self._n_envs if env is None or isinstance(env, str) else _count(env)
         self._spec = spec_from(self.default_spec if spec is None else self._checked(spec), given | others, count)

@@ -29,7 +29,7 @@ def answer(arguments: Arguments) -> Answer:
     from mepg.run.keys import episode_seed
     from mepg.run.policy import load_policy
 
-    flags.require("episodes", arguments.episodes)
+    flags.require_episodes(arguments)
     if arguments.render and arguments.video:
         raise UsageError("--render shows a window and --video films without one: choose one of them")
     if arguments.render and not has_screen():

@@ -5,7 +5,6 @@ from pathlib import Path
 from mepg import flags
 from mepg.commands import Answer, Arguments, Parser
 from mepg.errors import UsageError
-from mepg.run.config import Config, settings_of
 from mepg.words import many
 
 COMPUTES = True
@@ -25,8 +24,7 @@ def answer(arguments: Arguments) -> Answer:
     from mepg.run.folder import Folder
     from mepg.run.inspection import inspect_run, write_inspection
 
-    flags.require("episodes", arguments.episodes)
-    settings_of(Config)["seed"].check(arguments.seed)
+    flags.require_episodes(arguments)
     if arguments.out.suffix != ".png":
         raise UsageError(f"the picture is a .png, not {arguments.out.name!r}")
     if len(arguments.runs) > MOST:

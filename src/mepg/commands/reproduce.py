@@ -109,19 +109,16 @@ def _what_there_is_to_do(arguments: Arguments, stock: "Stock") -> Answer:
     from rich.progress import track
 
     from mepg.engine.local import Local
-    from mepg.engine.speed import Speeds
+    from mepg.engine.speed import kind, measure
 
-    speeds = Speeds(arguments.results / "speeds.json")
+    workers = Local(arguments.workers).capacity()
     missing, finished = stock.missing, len(stock.finished)
     runs = finished + len(missing) + len(stock.unusable)
-    kinds = {job.config.algorithm: job for job in missing if speeds.of(job) is None}
+    kinds = {kind(job.config): job.config for job in missing}
     console = Console(stderr=True)
-    for job in track(list(kinds.values()), "measuring this machine", console=console, transient=True):
-        if speeds.of(job) is None:
-            speeds.measure(job)
-    each = {job: speed.seconds(job.config) for job in missing if (speed := speeds.of(job)) is not None}
-    workers = Local(arguments.workers).capacity()
-    seconds = sum(each.values()) / workers
+    measuring = track(list(kinds.items()), "measuring this machine", console=console, transient=True)
+    speeds = {name: measure(config) for name, config in measuring}
+    seconds = sum(speeds[kind(job.config)].seconds(job.config) for job in missing) / workers
     data = {"runs": runs, "finished": finished, "missing": len(missing), "seconds": seconds, "workers": workers}
     lines = [f"{many(runs, 'run')}, {finished} of them finished"]
     if missing:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from mepg import flags
 from mepg.commands import Answer, Arguments, Parser
 from mepg.process import EXIT_FAILURE, plain, program
-from mepg.run.config import Config
+from mepg.run.config import Config, settings_of
 from mepg.signals import status_of, stopping
 from mepg.words import many
 
@@ -44,6 +44,7 @@ def answer(arguments: Arguments) -> Answer:
     require_optuna()
     flags.require("trials", arguments.trials)
     said = flags.said(arguments, Config)
+    settings_of(Config)["eval_every"].check(said["eval_every"])
     said["eval_every"] = min(said["eval_every"], said["steps"])
     run = Config.make(arguments.algorithm, arguments.set, env=arguments.env, **said)
     space = parse_space(run.spec, arguments.space) if arguments.space else default_space(run.spec)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from mepg.engine.jobs import Job
 from mepg.envs.simulators import time_limit_of
 from mepg.run.assembly import open_loop
 from mepg.run.config import Config
-from mepg.run.files import Damaged, read_json, write_json
 
 WARMUP, TRY = 30, 3.0  # steps; seconds at most
 
@@ -62,35 +58,6 @@ def _time_of(act: Any, at_most: int = 100) -> float:
     return (time.perf_counter() - began) / count
 
 
-class Speeds:
-    """What has been measured, kept beside the results."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._known: dict[str, Any] = {}
-        try:
-            data = read_json(path)
-            self._known = data if isinstance(data, dict) else {}
-        except (Damaged, OSError):  # measured anew
-            pass
-
-    def of(self, job: Job) -> Speed | None:
-        """The speed of this job's algorithm, or None if it has not been measured."""
-        try:
-            return Speed(*map(float, self._known[_kind(job)]))
-        except (KeyError, TypeError, ValueError):
-            return None
-
-    def measure(self, job: Job) -> Speed:
-        """Measure it, and remember."""
-        speed = measure(job.config)
-        self._known[_kind(job)] = list(speed)
-        with contextlib.suppress(OSError):  # it is only a matter of seconds
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_json(self._path, self._known)
-        return speed
-
-
-def _kind(job: Job) -> str:
+def kind(config: Config) -> str:
     """One name for runs that cost the same: a mask's p, the seed and the task change little."""
-    return f"{job.config.algorithm}, {job.config.spec.hidden}, {job.config.spec.batch_size}"
+    return f"{config.algorithm}, {config.spec.hidden}, {config.spec.batch_size}"

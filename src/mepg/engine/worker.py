@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mepg.process import exit_status, leave, of_our_own
+from mepg.process import exit_status, foreign_code, lasting_output, leave, of_our_own
 from mepg.signals import ending_at_once, status_of, stopping
 from mepg.system import end_with_parent, pin
 
@@ -40,7 +40,8 @@ def main() -> int:
     from mepg.run.folder import Folder
     from mepg.run.session import Session
 
-    trust(told["config"]["algorithm"])  # whoever started this process has imported it too
+    with foreign_code:
+        trust(told["config"]["algorithm"])  # whoever started this process has imported it too
     job = Job(Config.from_json(told["config"]), Path(told["folder"]))
     wait_for_predecessor(Folder(job.folder))
     if job.finished():
@@ -68,5 +69,5 @@ def wait_for_predecessor(folder: Folder) -> None:
 
 
 if __name__ == "__main__":
-    with of_our_own(), ending_at_once():
+    with of_our_own(), lasting_output(), ending_at_once():
         leave(exit_status(main))

@@ -13,6 +13,7 @@ from mepg.envs import simulators
 from mepg.envs.spaces import Row, Spaces, StepResult, as_real, kind_of
 from mepg.envs.watchdog import Overdue, Watchdog
 from mepg.errors import RunFailure, UsageError, failures_at, one_line
+from mepg.process import foreign_code
 from mepg.words import many
 
 
@@ -33,7 +34,8 @@ class Env:
         with simulators.quiet(self.id):
             self.original = simulators.make(env, render_mode, time_limit=time_limit) if isinstance(env, str) else env
             try:
-                spaces = self.original.observation_space, self.original.action_space
+                with foreign_code:
+                    spaces = self.original.observation_space, self.original.action_space
             except (Exception, SystemExit) as error:
                 what = f"{self.id} has no usable observation_space and action_space"
                 raise UsageError(f"{what}: {one_line(error)}") from None
@@ -80,7 +82,8 @@ class Env:
         """What it looks like now, [height, width, 3]; made with `render_mode="rgb_array"`."""
         simulators.prepare_picture(self.id)
         try:
-            return np.asarray(self.original.render(), np.uint8)
+            with foreign_code:
+                return np.asarray(self.original.render(), np.uint8)
         except Exception as error:  # the simulator's, or the graphics library's
             raise simulators.cannot_be_drawn(self.id, error) from None
 
@@ -90,7 +93,8 @@ class Env:
             return
         self._closed = True
         # Its work is done: an error now must not hide an earlier one.
-        with contextlib.suppress(Exception, SystemExit, Overdue), self._watchdog or contextlib.nullcontext():
+        suppressed = contextlib.suppress(Exception, SystemExit, Overdue)
+        with suppressed, self._watchdog or contextlib.nullcontext(), foreign_code:
             self.original.close()
 
 
@@ -103,7 +107,8 @@ def name_of(env: Any) -> str:
 def call(env_id: str, env: Any, what: str, length: int, *args: Any, **kwargs: Any) -> Any:
     """An environment's `reset` or `step`, which must return `length` values; whatever it raises becomes one line."""
     try:
-        result = getattr(env, what)(*args, **kwargs)
+        with foreign_code:
+            result = getattr(env, what)(*args, **kwargs)
     except (KeyboardInterrupt, Overdue):
         raise
     except BaseException as error:  # sys.exit() too: the run would look finished

@@ -16,6 +16,7 @@ from gymnasium.envs import registration
 
 from mepg.envs.bullet import hasten
 from mepg.errors import RunFailure, UsageError, one_line, unknown
+from mepg.process import foreign_code
 
 
 def make(env_id: str, render_mode: str | None = None, *, time_limit: bool = True) -> gymnasium.Env[Any, Any]:
@@ -88,7 +89,8 @@ def _one_line_errors(env_id: str, *, drawn: bool = False) -> Iterator[None]:
     """Errors of Gymnasium, of an environment, or of the module that registers it, as one line."""
     module, _, name = env_id.rpartition(":")
     try:
-        yield
+        with foreign_code:
+            yield
     except UsageError:
         raise
     except gymnasium.error.UnregisteredEnv:

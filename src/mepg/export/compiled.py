@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -17,9 +15,11 @@ import numpy as np
 from mepg.core.types import Sizes
 from mepg.envs.spaces import Row
 from mepg.errors import RunFailure
+from mepg.native import build
 
 FLAGS = ("-std=c99", "-O2")
 _COMPILERS = ("cc", "gcc", "clang")
+_WAY_OUT = "; CC= writes the file without a trial"
 _SECONDS = 300  # for a compiler: a policy of a million weights takes some
 
 # Acts on each observation, and then again against the clock. The pointer is volatile, so no call is optimised away.
@@ -49,10 +49,12 @@ int main(void) {{
 
 def find_compiler() -> list[str] | None:
     """What CC says, or the first of cc, gcc and clang that is there. CC= means none."""
-    chosen = os.environ.get("CC")
-    if chosen is not None:
-        return shlex.split(chosen) or None
-    return next(([path] for path in map(shutil.which, _COMPILERS) if path), None)
+    try:
+        return build.find_compiler("CC", _COMPILERS)
+    except build.CannotBuild as error:
+        if "CC" not in os.environ or isinstance(error, build.NotWanted):
+            return None
+        raise RunFailure(f"{error}{_WAY_OUT}") from None
 
 
 def act_compiled(
@@ -81,24 +83,23 @@ def act_compiled(
 
 def _run(command: list[str], place: Path, given: bytes = b"") -> bytes:
     """What a program says. It gets a group of its own, so that what it has started ends with it."""
-    way_out = "; CC= writes the file without a trial"
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=place,
             start_new_session=True,
         )  # fmt: skip
     except OSError as error:
-        raise RunFailure(f"{command[0]} cannot be started: {error.strerror}{way_out}") from None
+        raise RunFailure(f"{command[0]} cannot be started: {error.strerror}{_WAY_OUT}") from None
     with process:
         try:
             said, complaint = process.communicate(given, timeout=_SECONDS)
         except BaseException as error:
             os.killpg(process.pid, signal.SIGKILL)
             if isinstance(error, subprocess.TimeoutExpired):
-                raise RunFailure(f"{command[0]} did not finish within {_SECONDS} s{way_out}") from None
+                raise RunFailure(f"{command[0]} did not finish within {_SECONDS} s{_WAY_OUT}") from None
             raise
     if process.returncode:
         lines = complaint.decode(errors="replace").splitlines()
         first = next((line for line in lines if "error" in line), "".join(lines[:1]))
-        raise RunFailure(f"{command[0]} failed: {first or f'exit code {process.returncode}'}{way_out}")
+        raise RunFailure(f"{command[0]} failed: {first or f'exit code {process.returncode}'}{_WAY_OUT}")
     return said

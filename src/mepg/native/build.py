@@ -6,12 +6,13 @@ import contextlib
 import ctypes
 import hashlib
 import os
+import shlex
 import shutil
 import signal
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -40,9 +41,9 @@ class _Untrusted(Exception):
 def library(text: str, instructions: Instructions) -> ctypes.CDLL:
     """The program as a library, from the cache if it is there."""
     compiler = find_compiler()
-    level = "-O2" if "clang" in Path(compiler).name else "-O1"
-    command = [compiler, level, *_FLAGS, *instructions.flags]
-    parts = [text, _HEADER.read_text(), *command, _version(compiler)]
+    level = "-O2" if any("clang" in Path(word).name for word in compiler) else "-O1"  # it may come after ccache
+    command = [*compiler, level, *_FLAGS, *instructions.flags]
+    parts = [text, _HEADER.read_text(), *command, _version(*compiler)]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     folder = cache_folder()
     with contextlib.suppress(OSError, _Untrusted, CannotBuild):  # then it is compiled again
@@ -58,17 +59,25 @@ def library(text: str, instructions: Instructions) -> ctypes.CDLL:
             return _load(made)
 
 
-def find_compiler() -> str:
-    """The one that CXX names, or the first of g++ and clang++ that is there. CXX= means none."""
-    chosen = os.environ.get("CXX")
-    if chosen == "":
-        raise NotWanted("CXX is set to nothing, which means no C++ compiler")
-    for name in _COMPILERS if chosen is None else (chosen,):
-        if path := shutil.which(name):
-            return path
-    if chosen is not None:
-        raise CannotBuild(f"CXX names {chosen!r}, which is not there")
-    raise CannotBuild("there is no C++ compiler; install g++ or clang++ (Debian: apt install g++)")
+def find_compiler(variable: str = "CXX", usual: Sequence[str] = _COMPILERS) -> list[str]:
+    """The command that the variable says, arguments and all, or the first of the usual ones that is there."""
+    said = os.environ.get(variable)
+    if said is None:
+        for name in usual:
+            if path := shutil.which(name):
+                return [path]
+        raise CannotBuild(f"there is no C++ compiler; install {' or '.join(usual)} (Debian: apt install g++)")
+    if path := shutil.which(said):  # its name may have a space in it
+        return [path]
+    try:
+        words = shlex.split(said)
+    except ValueError as error:
+        raise CannotBuild(f"{variable} is {said!r}, which is not a command: {error}") from None
+    if not words:
+        raise NotWanted(f"{variable} is set to nothing, which means no compiler")
+    if path := shutil.which(words[0]):
+        return [path, *words[1:]]
+    raise CannotBuild(f"{variable} names {words[0]!r}, which is not there")
 
 
 def was_checked(loaded: ctypes.CDLL) -> bool:
@@ -104,18 +113,20 @@ def keep_source(text: str) -> Path:
 
 def compiler_version() -> str:
     """The compiler's name and version, in one line."""
-    return _version(find_compiler()).partition("\n")[0].strip()
+    return _version(*find_compiler()).partition("\n")[0].strip()
 
 
 @cache
-def _version(compiler: str) -> str:
-    return _run([compiler, "--version"])
+def _version(*compiler: str) -> str:
+    return _run([*compiler, "--version"])
 
 
-def cache_folder() -> Path:
-    """The user's own."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
-    return base / "mepg" / "native"
+def cache_folder(name: str = "native") -> Path:
+    """The user's own, for what can be made again. Like all programs, we ignore a path that is not absolute."""
+    for base in (os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")):  # noqa: PTH111  (may raise)
+        if os.path.isabs(base):  # noqa: PTH117
+            return Path(base, "mepg", name)
+    return Path(os.devnull, name)  # cannot be made, and so nothing is kept
 
 
 @contextlib.contextmanager

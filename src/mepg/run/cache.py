@@ -11,6 +11,8 @@ from pathlib import Path
 
 import jax
 
+from mepg.native.build import cache_folder
+
 MOST_BYTES = 500 * 2**20
 
 
@@ -36,9 +38,8 @@ def keep_compiled_programs(instructions: str) -> None:
 
 def folder_for(instructions: str) -> Path:
     """Machines that share a home folder may differ in the instructions that they understand."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
     kind = hashlib.sha256(f"{platform.machine()} {instructions}".encode()).hexdigest()[:12]
-    return base / "mepg" / f"compiled-{kind}"
+    return cache_folder(f"compiled-{kind}")
 
 
 def _make_room(folder: Path) -> None:

@@ -26,7 +26,9 @@ KINDS = {tuple: "a list of names", bool: "true or false", int: "a whole number",
 
 
 Bound = tuple[str, Callable[[Any], bool]]  # what a value must be, in words and as a test
-ONE_OR_MORE: Bound = ("at least 1", lambda value: value >= 1)
+MOST = 10**9  # steps, or anything else that is counted: beyond, a step would no longer fit into JAX's 32 bits
+A_COUNT: Bound = ("in [1, 10^9]", lambda value: 1 <= value <= MOST)
+SOME_ENVS: Bound = ("in [1, 1000]", lambda value: 1 <= value <= 1_000)
 A_SEED: Bound = (f"in [0, {MAX_SEED}]", lambda value: 0 <= value <= MAX_SEED)
 SECONDS: Bound = ("a number of seconds above 0", lambda value: 0 < value < math.inf)
 A_BACKEND: Bound = ("auto, native or xla", lambda value: value in ("auto", "native", "xla"))
@@ -96,14 +98,14 @@ class Config:
     spec: Any  # the algorithm's, with what --set changed
     env: str
     seed: int = setting(0, "seed of everything random", "S", A_SEED)
-    steps: int = setting(1_000_000, "environment steps", bound=ONE_OR_MORE)
-    eval_every: int = setting(5_000, "steps between evaluations", bound=ONE_OR_MORE)
-    eval_episodes: int = setting(10, "episodes in each evaluation", bound=ONE_OR_MORE)
-    envs: int = setting(1, "copies of the environment, stepped together", bound=ONE_OR_MORE)
+    steps: int = setting(1_000_000, "environment steps", bound=A_COUNT)
+    eval_every: int = setting(5_000, "steps between evaluations", bound=A_COUNT)
+    eval_episodes: int = setting(10, "episodes in each evaluation", bound=A_COUNT)
+    envs: int = setting(1, "copies of the environment, stepped together", bound=SOME_ENVS)
     normalize_obs: bool = setting(
         False, "scale observations to mean 0 and variance 1, by running statistics saved with the policy"
     )
-    threads: int = setting(1, "cores to compute on", bound=ONE_OR_MORE)  # the order of a sum depends on it
+    threads: int = setting(1, "cores to compute on", bound=A_COUNT)  # the order of a sum depends on it
     # Bits depend on it. A stored run never says "auto", but what was chosen; older runs had only XLA.
     backend: str = setting(
         "xla", "native (C++ compiled for this agent), xla, or auto: native if it works", "NAME", A_BACKEND, usual="auto"
@@ -210,7 +212,7 @@ FIRST = ("algorithm", "spec", "env", "seed", "steps", "eval_every", "eval_episod
 class Sitting:
     """What holds for one sitting of a run, and does not change its bits."""
 
-    checkpoint_every: int = setting(5_000, "steps between checkpoints", bound=ONE_OR_MORE)
+    checkpoint_every: int = setting(5_000, "steps between checkpoints", bound=A_COUNT)
     keep_replay: bool = setting(
         False, "keep the replay memory at the end, so that more --steps can make the run longer"
     )

@@ -36,6 +36,7 @@ from mepg.words import many
 LAST = 5  # evaluations of a run that its score is the mean of: the end of learning, not a lucky moment
 FIRST_TRIALS = 5  # that are never given up: the others are compared with their median
 LOOK_EVERY = 1.0  # seconds between two looks at what the runs have measured
+MOST_SEEDS = 10_000  # of a trial
 NAME = "mepg"
 
 
@@ -49,8 +50,8 @@ class Question:
     seeds: int
 
     def __post_init__(self) -> None:
-        if self.seeds < 1:
-            raise UsageError(f"seeds must be at least 1, not {self.seeds}")
+        if not 1 <= self.seeds <= MOST_SEEDS:
+            raise UsageError(f"seeds must be in [1, {MOST_SEEDS}], not {self.seeds}")
         if "warmup" not in self.space:
             self._require_learning(self.run)  # what every trial would say
 
