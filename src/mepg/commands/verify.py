@@ -72,7 +72,7 @@ def _details(verdict: "Verdict") -> list[str]:
 
 
 def _policies(folder: "Folder", verdict: "Verdict") -> list[str]:
-    lines = [f"  {one.file} {'agrees' if one.agrees else 'does NOT agree'}: {one.found}" for one in verdict.policies]
+    lines = [f"  {one.file} {one.found}" for one in verdict.policies]
     if folder.policy_file.name not in [one.file for one in verdict.policies]:
         lines.append(f"  {folder.policy_file.name} is not published with this run, so there is none to compare")
     return lines

@@ -48,7 +48,7 @@ class PolicyVerdict(NamedTuple):
     """Whether a published policy is the run's own."""
 
     file: str
-    agrees: bool
+    agrees: bool  # or at least does not disagree by more than rounding elsewhere may do
     exact: bool
     found: str  # in words
 
@@ -112,7 +112,7 @@ def verify(folder: Folder, steps: int, env_id: str | None = None) -> Verdict:
         )
     folder.env(env_id)
     differences: list[Difference] = []
-    numbers, last, learned = 0, 0, False
+    numbers, last, learned, evaluated, alike = 0, 0, False, False, False
     # How long a run is to be changes nothing about its beginning, apart from one more evaluation at its end.
     with open_loop(replace(config, steps=until)) as loop:
         policies, verdicts = _policies(folder, config, loop.program.template)
@@ -125,14 +125,17 @@ def verify(folder: Folder, steps: int, env_id: str | None = None) -> Verdict:
             here = [Difference(record.step, name, value, found[name]) for name, value in there.items()]
             differences += [one for one in here if one.published != one.here]
             numbers, last = numbers + len(there), record.step
+            evaluated = evaluated or "eval/0/return" in there
+            # Where every number so far is the same bit for bit, rounding is the same: then so is a policy.
+            alike = not elsewhere or (evaluated and not differences)
             for policy in [policy for policy in policies if policy.step == record.step]:
-                if (verdict := _compare_networks(policy, loop.state, elsewhere)) is not None:
+                if (verdict := _compare_networks(policy, loop.state, alike)) is not None:
                     verdicts.append(verdict)
                     policies.remove(policy)
             if any(one.large for one in differences):
                 break
             learned = learned or record.step > config.spec.warmup
-        verdicts += [_play(policy, loop, elsewhere) for policy in policies]
+        verdicts += [_play(policy, loop, alike) for policy in policies]
     return Verdict(last, numbers, differences, elsewhere, learned, verdicts)
 
 
@@ -151,7 +154,7 @@ def _policies(folder: Folder, config: Config, template: Any) -> tuple[list[_Publ
                 raise Damaged(f"it claims a return of {about['return']!r}, and its evaluation has {mean!r}")
             found.append(_Published(path.name, networks, step, evaluations[step]))
         except (Damaged, UsageError, KeyError, TypeError, ValueError) as damage:
-            verdicts.append(PolicyVerdict(path.name, False, False, str(damage)))
+            verdicts.append(PolicyVerdict(path.name, False, False, f"does NOT agree: {damage}"))
     return found, verdicts
 
 
@@ -164,8 +167,11 @@ def _mean(episodes: list[Episode]) -> float:
     return float(np.mean([episode.total for episode in episodes]))
 
 
-def _compare_networks(policy: _Published, state: Any, elsewhere: list[str]) -> PolicyVerdict | None:
-    """With those that were computed here. None if rounding elsewhere may have taken them too far apart for that."""
+def _compare_networks(policy: _Published, state: Any, alike: bool) -> PolicyVerdict | None:
+    """With those that were computed here. None if other rounding may have taken them too far apart for that.
+
+    :param alike: this machine rounds as the one that published it
+    """
     there, here = (flatten(networks, "agent") for networks in (policy.networks, online_networks(state)))
     differences = []
     for name in there:
@@ -173,18 +179,18 @@ def _compare_networks(policy: _Published, state: Any, elsewhere: list[str]) -> P
         if not np.array_equal(of_file, of_run):
             farthest = np.argmax(np.abs(of_file - of_run) / np.maximum(1.0, np.abs(of_file)))
             differences.append(Difference(policy.step, name, float(of_file[farthest]), float(of_run[farthest])))
-    what = f"all {many(sum(array.size for array in there.values()), 'number')} of it at step {policy.step:,}"
+    what = f"{many(sum(array.size for array in there.values()), 'number')} of step {policy.step:,}"
     if not differences:
-        return PolicyVerdict(policy.file, True, True, f"{what}, bit for bit")
-    if not elsewhere:
-        return PolicyVerdict(policy.file, False, False, str(differences[0]))
+        return PolicyVerdict(policy.file, True, True, f"agrees bit for bit: {what}")
+    if alike:
+        return PolicyVerdict(policy.file, False, False, f"does NOT agree: {differences[0]}")
     if any(one.large for one in differences):
         return None
-    return PolicyVerdict(policy.file, True, False, f"{what}, to {TOLERANCE:.1%}, computed elsewhere")
+    return PolicyVerdict(policy.file, True, False, f"agrees to {TOLERANCE:.1%}, computed elsewhere: {what}")
 
 
-def _play(policy: _Published, loop: Loop, elsewhere: list[str]) -> PolicyVerdict:
-    """On the seeds of its evaluation."""
+def _play(policy: _Published, loop: Loop, alike: bool) -> PolicyVerdict:
+    """On the seeds of its evaluation; `alike`: see `_compare_networks`."""
     loop.restart(ready_to_learn(policy.networks, loop.program.template), policy.step, 0)
     with failures_at(policy.file):
         episodes = loop.evaluate()
@@ -192,24 +198,18 @@ def _play(policy: _Published, loop: Loop, elsewhere: list[str]) -> PolicyVerdict
     differences = [
         Difference(policy.step, name, there[name], here[name]) for name in there if there[name] != here[name]
     ]
-    played = f"played on the seeds of step {policy.step:,}"
+    what = f"{many(len(episodes), 'episode')}, played on the seeds of step {policy.step:,}"
     if not differences:
-        return PolicyVerdict(policy.file, True, True, f"{played}, {many(len(episodes), 'episode')}, bit for bit")
-    if not elsewhere:
-        return PolicyVerdict(policy.file, False, False, f"{played}: {differences[0]}")
-    large = {one.name.rsplit("/", 1)[0] for one in differences if one.large}
-    means = f"mean return {_mean(policy.episodes):,.1f} published, {_mean(episodes):,.1f} here"
-    if not large:
-        return PolicyVerdict(policy.file, True, False, f"{played}, to {TOLERANCE:.1%}, computed elsewhere: {means}")
+        return PolicyVerdict(policy.file, True, True, f"agrees bit for bit: {what}")
+    if alike:
+        return PolicyVerdict(policy.file, False, False, f"does NOT agree when it is played: {differences[0]}")
+    what += f"; their mean return is {_mean(policy.episodes):,.1f} published, {_mean(episodes):,.1f} here"
+    if not any(one.large for one in differences):
+        return PolicyVerdict(policy.file, True, False, f"agrees to {TOLERANCE:.1%}, computed elsewhere: {what}")
     if far_apart(policy.episodes, episodes):
-        return PolicyVerdict(
-            policy.file, False, False, f"{played}: {means}, which is more than rounding elsewhere does"
-        )
-    found = (
-        f"{played}, computed elsewhere, where rounding has grown too far apart to compare "
-        f"{many(len(large), 'episode')} of {len(episodes)}: {means}"
-    )
-    return PolicyVerdict(policy.file, True, False, found)
+        return PolicyVerdict(policy.file, False, False, f"does NOT agree: {what}")
+    apart = "could not be compared, as rounding elsewhere may set an episode on another course"
+    return PolicyVerdict(policy.file, True, False, f"{apart}: {what}")
 
 
 def far_apart(published: list[Episode], here: list[Episode]) -> bool:
