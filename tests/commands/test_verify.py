@@ -1,17 +1,18 @@
 """A published run is true, or it is not."""
 
 import json
+import re
 import shutil
 
 import numpy as np
 import pytest
 
 from mepg.cli import main
-from mepg.run.files import read_sealed, write_sealed
+from mepg.run.files import read_sealed, read_sealed_arrays, write_sealed, write_sealed_arrays
 from mepg.run.folder import Folder
 
 TRAIN = ["--env", "Pendulum-v1", "--set", "hidden=8,8", "--set", "batch_size=8", "--log", "csv", "--json"]
-TRAIN += ["--eval-every", "1000", "--eval-episodes", "2", "--set", "warmup=500"]
+TRAIN += ["--eval-every", "1500", "--eval-episodes", "2", "--set", "warmup=500"]
 
 
 @pytest.fixture(scope="module")
@@ -159,3 +160,86 @@ def test_what_cannot_be_verified(run, tmp_path, capsys):
     status, err = verify(capsys, run)
     assert status == 2
     assert "holds an unfinished run" in err
+
+
+POLICIES = ["policy.safetensors", "best.safetensors"]
+
+
+def test_the_policies_are_compared_at_their_steps_and_played_before(published, capsys):
+    for steps, compared in (
+        ("3000", r"[\d,]+ numbers of step 3,000"),
+        ("1000", "2 episodes, played on the seeds of step 3,000"),
+    ):
+        status, (found,) = verify(capsys, published / "0", "--steps", steps)
+        assert status == 0
+        assert sorted(one["file"] for one in found["policies"]) == sorted(POLICIES)
+        assert all(one["agrees"] and one["exact"] for one in found["policies"])
+        (last,) = [one["found"] for one in found["policies"] if one["file"] == "policy.safetensors"]
+        assert re.fullmatch(f"agrees bit for bit: {compared}", last)
+
+
+def test_no_policy_is_published(run, capsys):
+    for name in POLICIES:
+        (run / name).unlink()
+    assert main(["verify", str(run), "--steps", "1000"]) == 0
+    out = capsys.readouterr().out
+    assert "agrees bit for bit" in out
+    assert "policy.safetensors is not published with this run" in out
+
+
+def forge(file, arrays, **about):
+    """Put these arrays into a file that says it is still this run's."""
+    write_sealed_arrays(file, arrays, {**read_sealed_arrays(file)[1], **about})
+
+
+@pytest.mark.parametrize(
+    ("steps", "found"), [("1000", " when it is played: step 3,000, eval/"), ("3000", ": step 3,000, agent.")]
+)
+def test_the_policies_of_another_seed(published, run, capsys, steps, found):
+    for name in POLICIES:
+        forge(run / name, read_sealed_arrays(published / "1" / name)[0])
+    assert main(["verify", str(run), "--steps", steps]) == 1
+    out = capsys.readouterr().out
+    assert "does NOT agree: policy.safetensors and best.safetensors" in out
+    assert f"  policy.safetensors does NOT agree{found}" in out
+    assert "  best.safetensors does NOT agree" in out
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_that_says_it_is_anothers(published, run, capsys, name):
+    shutil.copy(published / "1" / name, run / name)
+    status, (found,) = verify(capsys, run, "--steps", "1000")
+    assert status == 1
+    assert [one["found"] for one in found["policies"] if not one["agrees"]] == [
+        f"does NOT agree: {name} is another run's"
+    ]
+    assert found["differences"] == []
+
+
+def test_what_a_policy_says_about_itself(run, capsys):
+    for name, about in (("policy.safetensors", {"step": 2000}), ("best.safetensors", {"return": 0.0})):
+        forge(run / name, read_sealed_arrays(run / name)[0], **about)
+    status, (found,) = verify(capsys, run, "--steps", "1000")
+    assert status == 1
+    step, claim = (one["found"] for one in found["policies"])
+    assert step == "does NOT agree: it is of step 2,000, not 3,000"
+    assert claim.startswith("does NOT agree: it claims a return of 0.0, and its evaluation has -")
+
+
+def test_a_policy_computed_elsewhere(run, capsys):
+    file = run / "policy.safetensors"
+    arrays = read_sealed_arrays(file)[0]
+    forge(file, {name: (array * (1 + 1e-6)).astype(array.dtype) for name, array in arrays.items()})
+    reseal(run, **elsewhere(run))
+    for steps, evaluated in (("1000", False), ("1500", True), ("3000", True)):
+        status, (found,) = verify(capsys, run, "--steps", steps)
+        # That all else is the same bit for bit says something about rounding once there were evaluations.
+        assert (status, found["differences"]) == (1 if evaluated else 0, [])
+    multiply(run, 1000, 1 + 1e-6)
+    reseal(run)
+    for steps, says in (("1000", "computed elsewhere: 2 episodes"), ("3000", "agrees to 0.1%, computed elsewhere: ")):
+        status, (found,) = verify(capsys, run, "--steps", steps)
+        assert (status, found["exact"], found["agrees"]) == (0, False, True)
+        (last,) = [one for one in found["policies"] if one["file"] == file.name]
+        assert (last["exact"], last["agrees"]) == (False, True)
+        assert says in last["found"]

@@ -1,4 +1,4 @@
-"""repeat the beginning of published runs, and compare every number"""
+"""repeat the beginning of published runs, and compare every number and the policy"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from mepg.process import EXIT_FAILURE
 from mepg.words import many
 
 if TYPE_CHECKING:
+    from mepg.run.folder import Folder
     from mepg.run.verify import Verdict
 
 SHOWN = 3  # differences of a run that are printed
@@ -36,19 +37,24 @@ def answer(arguments: Arguments) -> Answer:
     for folder in folders:
         verdict = verify(folder, arguments.steps, arguments.env)
         agree &= verdict.agrees
-        arguments.say("\n".join([f"{folder.path}: {_in_words(verdict, TOLERANCE)}", *_details(verdict)]))
+        lines = [f"{folder.path}: {_in_words(verdict, TOLERANCE)}", *_details(verdict), *_policies(folder, verdict)]
+        arguments.say("\n".join(lines))
         shown = [{**one._asdict()} for one in verdict.differences]
         about = {"agrees": verdict.agrees, "exact": verdict.exact, "until": verdict.until, "numbers": verdict.numbers}
-        data.append({"run": str(folder.path), **about, "elsewhere": verdict.elsewhere, "differences": shown})
+        policies = [{**one._asdict()} for one in verdict.policies]
+        found = {"elsewhere": verdict.elsewhere, "differences": shown, "policies": policies}
+        data.append({"run": str(folder.path), **about, **found})
     return Answer({"runs": data, "agree": agree}, "", 0 if agree else EXIT_FAILURE)
 
 
 def _in_words(verdict: "Verdict", tolerance: float) -> str:
     compared = f"{many(verdict.numbers, 'number')} up to step {verdict.until:,}"
-    if verdict.exact:
-        return f"agrees bit for bit: {compared}"
-    if not verdict.agrees:
+    if not verdict.numbers_agree:
         return f"does NOT agree: {len(verdict.differences):,} of {compared} differ"
+    if not verdict.agrees:
+        return f"does NOT agree: {' and '.join(one.file for one in verdict.policies if not one.agrees)}"
+    if not verdict.differences:
+        return f"agrees bit for bit: {compared}"
     if verdict.departs is None:
         differ = len(verdict.differences)
         return f"agrees to {tolerance:.1%}, computed elsewhere: {compared}, all but {differ:,} bit for bit"
@@ -60,6 +66,13 @@ def _in_words(verdict: "Verdict", tolerance: float) -> str:
 
 def _details(verdict: "Verdict") -> list[str]:
     lines = [f"  {one}" for one in verdict.differences[:SHOWN]]
-    if verdict.agrees and not verdict.learned:
+    if verdict.numbers_agree and not verdict.learned:
         lines.append("  the run has not begun to learn by then: more --steps would say more")
     return lines + ([f"  {each}" for each in verdict.elsewhere] if not verdict.exact else [])
+
+
+def _policies(folder: "Folder", verdict: "Verdict") -> list[str]:
+    lines = [f"  {one.file} {one.found}" for one in verdict.policies]
+    if folder.policy_file.name not in [one.file for one in verdict.policies]:
+        lines.append(f"  {folder.policy_file.name} is not published with this run, so there is none to compare")
+    return lines

@@ -69,6 +69,13 @@ def require_its_own(path: Path, about: dict[str, Any], config: Config) -> None:
         raise Damaged(f"{path.name} is another run's")
 
 
+def read_networks(path: Path, config: Config, template: Any) -> tuple[Any, dict[str, Any]]:
+    """The networks of this run that a file holds, and what it says about them; `Damaged` if it is not sound."""
+    arrays, about = read_sealed_arrays(path)
+    require_its_own(path, about, config)
+    return unflatten(arrays, online_networks(template), "agent"), about
+
+
 def read_best(folder: Folder, config: Config, template: Any) -> tuple[Any, int, float]:
     """What `save_best` wrote: the networks, their step and their return."""
     if not folder.best_file.exists():
@@ -77,10 +84,8 @@ def read_best(folder: Folder, config: Config, template: Any) -> tuple[Any, int, 
             "of mepg, which did not keep the best policy, evaluated it"
         )
     try:
-        arrays, about = read_sealed_arrays(folder.best_file)
-        require_its_own(folder.best_file, about, config)
-        step, mean_return = count(about["step"]), finite(about["return"])
-        return unflatten(arrays, online_networks(template), "agent"), step, mean_return
+        networks, about = read_networks(folder.best_file, config, template)
+        return networks, count(about["step"]), finite(about["return"])
     except (Damaged, UsageError, KeyError, TypeError, ValueError) as damage:
         raise UsageError(f"{folder.path} holds a damaged policy: {damage}") from None
 
@@ -117,10 +122,8 @@ def read_state(folder: Folder, config: Config, template: Any) -> tuple[Any, int]
     """The networks of an agent whose whole state is like `template`, and the step at which they were saved."""
     if folder.policy_file.exists():
         try:
-            arrays, about = read_sealed_arrays(folder.policy_file)
-            require_its_own(folder.policy_file, about, config)
-            step = count(about.get("step", config.steps))  # older files do not say
-            return unflatten(arrays, online_networks(template), "agent"), step
+            networks, about = read_networks(folder.policy_file, config, template)
+            return networks, count(about.get("step", config.steps))  # older files do not say
         except (Damaged, UsageError, KeyError, TypeError, ValueError) as damage:
             raise UsageError(f"{folder.path} holds a damaged policy: {damage}") from None
     checkpoints = Checkpoints(folder.path, config)
