@@ -141,8 +141,14 @@ def test_load_takes_other_values_by_either_name(trained, tmp_path):
     both = mepg.ME_SAC.load(tmp_path / "m", custom_objects={"gamma": 0.5, "tau": 0.5}, gamma=0.7)
     assert (both.gamma, both.tau) == (0.7, 0.5)
     assert mepg.load(tmp_path / "m", custom_objects={"seed": 5}).seed == 5
-    with pytest.raises(mepg.UsageError, match="lr_schedule is not an argument: learning rates are constant"):
-        mepg.load(tmp_path / "m", custom_objects={"lr_schedule": lambda _: 0.0})
+    zoo = {"learning_rate": 0.0, "lr_schedule": lambda _: 0.0, "clip_range": lambda _: 0.0}  # what it always gives
+    assert mepg.load(tmp_path / "m", custom_objects=zoo).spec == trained.spec
+    with pytest.raises(mepg.UsageError, match=r"learning_rate=0\.0: .*lr must be in"):
+        mepg.load(tmp_path / "m", env="StubScaled-v0", custom_objects=zoo)
+    with pytest.raises(mepg.UsageError, match="set_random_seed is not an argument: everything follows from the seed"):
+        mepg.load(tmp_path / "m", custom_objects={"set_random_seed": 1})
+    with pytest.raises(mepg.UsageError, match="did you mean 'learning_rate'"):
+        mepg.load(tmp_path / "m", custom_objects={"learning_rat": 1e-5})
     with pytest.raises(mepg.UsageError, match="custom_objects is a dictionary of arguments"):
         mepg.load(tmp_path / "m", custom_objects=["learning_rate"])
     with pytest.raises(mepg.UsageError, match="force_reset=False: a model always begins new episodes"):

@@ -310,8 +310,7 @@ class Model(Storage):
         :param others: arguments of the class that are to be other than they were saved, such as buffer_size
         """
         require_new_episodes(force_reset)
-        if not isinstance(custom_objects, Mapping | None):
-            raise UsageError(f"custom_objects is a dictionary of arguments, not {custom_objects!r:.80}")
+        custom = _replacements(custom_objects, predicts_only=env is None)
         saved = read_model(path, env)
         config = saved.identity.config
         kind = cls if cls.algorithm else _class_of(config.algorithm)
@@ -325,7 +324,7 @@ class Model(Storage):
         same = run_settings({name: value for name, value in vars(config).items() if name not in OF_THIS_MACHINE})
         count = config.envs if env is None or isinstance(env, str) else _count(env)
         same |= {"spec": config.spec, "seed": config.seed, "device": device, "n_envs": count}
-        model = kind(**same | dict(custom_objects or {}) | others)
+        model = kind(**same | custom | others)
         if not isinstance(env, str | None) and model.n_envs != count:
             raise UsageError(f"n_envs={model.n_envs} makes copies of an environment by its id; this one is ready-made")
         model._restore(saved, path, best=best)
@@ -336,6 +335,19 @@ class Model(Storage):
 
 
 add_missing(Model)
+
+
+def _replacements(custom_objects: Any, *, predicts_only: bool) -> dict[str, Any]:
+    """The arguments among them, without stand-ins for what Stable-Baselines3 might not be able to unpickle.
+
+    Its zoo gives two schedules, which no file of ours holds, and a learning rate of 0 to a model that only predicts.
+    """
+    if not isinstance(custom_objects, Mapping | None):
+        raise UsageError(f"custom_objects is a dictionary of arguments, not {custom_objects!r:.80}")
+    stand_ins = {"lr_schedule", "clip_range"}
+    if custom_objects and predicts_only and custom_objects.get("learning_rate") == 0:
+        stand_ins.add("learning_rate")
+    return {name: value for name, value in (custom_objects or {}).items() if name not in stand_ins}
 
 
 def _listed(versions: Mapping[str, str]) -> str:
