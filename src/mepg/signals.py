@@ -13,6 +13,7 @@ import signal
 import threading
 import types
 from collections.abc import Callable, Iterator
+from typing import Any
 
 
 def status_of(name: str) -> int:
@@ -90,12 +91,43 @@ def interrupt_between_steps() -> Iterator[Callable[[], None]]:
 @contextlib.contextmanager
 def _handled_by(handler: Callable[[int, types.FrameType | None], None], *numbers: signal.Signals) -> Iterator[None]:
     """Handle these signals; SIGINT and SIGTERM if none is named."""
+    _leave_forked_processes_alone()
     previous = {number: signal.signal(number, handler) for number in numbers or (signal.SIGINT, signal.SIGTERM)}
+    outermost = {number: before for number, before in previous.items() if number not in _not_ours}
+    _not_ours.update(outermost)
     try:
         yield
     finally:
         for number, before in previous.items():
             signal.signal(number, before)
+        for number in outermost:
+            _not_ours.pop(number, None)
+
+
+_not_ours: dict[signal.Signals, Any] = {}  # of the signals that we handle: the handlers before ours
+
+
+@functools.cache
+def _leave_forked_processes_alone() -> None:
+    """Give a process that is forked here, as an environment's `multiprocessing.Pool` does, the handlers before ours.
+
+    It has nothing of ours to save, and whoever sends it SIGTERM waits for its end. The signals are blocked until then:
+    Python forgets those that it received between the fork and the first line in the new process.
+    """
+    masks = threading.local()
+
+    def block() -> None:
+        masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _not_ours)
+
+    def unblock() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
+
+    def let_go() -> None:
+        while _not_ours:
+            signal.signal(*_not_ours.popitem())
+        unblock()
+
+    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=let_go)
 
 
 @functools.cache
