@@ -101,6 +101,29 @@ class Numbered(gymnasium.Env):
         return obs, float(self.at), over and short, over and not short, {"at": self.at}
 
 
+class Talks(gymnasium.Env):
+    """Says something in every step, more at the end and at the beginning; its episodes have a length of their own."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+
+    def __init__(self, length):
+        self.length = length
+
+    def reset(self, *, seed=None, options=None):
+        assert not options, options
+        super().reset(seed=seed)
+        self.at = 0
+        return np.zeros(1, np.float32), {"began": True}
+
+    def step(self, action):
+        self.at += 1
+        over, even = self.at == self.length, self.length % 2 == 0
+        info = {"at": self.at, "text": f"step {self.at}", "more": {"twice": 2 * self.at}}
+        end = {"is_success": even} if over else {}
+        return np.full(1, self.at, np.float32), 1.0, over and even, over and not even, {**info, **end}
+
+
 class Tidy(gymnasium.Env):
     """What it observes depends on every action of the episode; it lasts 9 steps."""
 

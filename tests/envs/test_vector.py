@@ -1,20 +1,23 @@
 """Environments stepped together: whichever way their episodes begin, no transition crosses an end."""
 
+from functools import partial
+
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import vector as wrappers
 
 from mepg.envs.env import Env
-from mepg.envs.vector import make_envs
-from mepg.errors import UsageError
+from mepg.envs.vector import SerialEnvs, make_envs
+from mepg.errors import RunFailure, UsageError
 from mepg.run.checkpoint import Checkpoints, Saved, Spent
 from mepg.run.config import Config
 from mepg.run.loop import Loop
 from mepg.run.program import Program
 from mepg.run.replay import Replay
 from tests.conftest import all_but_slow, leaves_equal
-from tests.envs.own import Numbered
+from tests.envs.own import Numbered, Talks
 from tests.run.stubs import make_loop
 
 
@@ -94,12 +97,78 @@ def test_every_episode_has_a_seed_of_its_own():
     assert len(set(seeds)) == len(seeds)
 
 
-def test_info_of_each_environment():
-    envs = make_envs(KINDS["disabled"]())
+def rounds(envs):
+    """What each environment returned in 13 steps, begun anew at every end; lengths are 4, 5 and 6."""
     for place in range(3):
         envs.begin(place, place)
-    outcomes = envs.step(np.zeros((3, 1), np.float32))
-    assert [outcome.info["at"] for outcome in outcomes] == [1, 1, 1]
+    found = []
+    for _ in range(13):
+        results = envs.step(np.zeros((3, 1), np.float32))
+        for place, result in enumerate(results):
+            if result.over:
+                envs.begin(place, place)
+        found.append(results)
+    envs.close()
+    return found
+
+
+TALKING = [partial(Talks, length) for length in (4, 5, 6)]
+IN_ONE_PROCESS = {f"{mode.name}": partial(SyncVectorEnv, TALKING, autoreset_mode=mode) for mode in AutoresetMode}
+VECTORS = IN_ONE_PROCESS | {
+    "not copied": partial(SyncVectorEnv, TALKING, copy=False),
+    **{
+        f"statistics, {name}": lambda make=make: wrappers.RecordEpisodeStatistics(make())
+        for name, make in IN_ONE_PROCESS.items()
+    },
+    **{f"a list, {name}": lambda make=make: wrappers.DictInfoToList(make()) for name, make in IN_ONE_PROCESS.items()},
+    **{
+        f"processes, {mode.name}": partial(AsyncVectorEnv, TALKING, autoreset_mode=mode, context="spawn")
+        for mode in AutoresetMode
+    },
+    "processes that send": partial(
+        AsyncVectorEnv, TALKING, autoreset_mode=AutoresetMode.DISABLED, context="spawn", shared_memory=False
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", VECTORS)
+def test_all_that_an_environment_says_is_the_same_in_a_vector(kind):
+    """Nothing is lost, nothing is another's, and at an end it is the last step's, not the next reset's."""
+    alone = rounds(SerialEnvs([Env(make()) for make in TALKING]))
+    together = rounds(make_envs(VECTORS[kind]()))
+    for expected, found in zip(alone, together, strict=True):
+        for one, other in zip(expected, found, strict=True):
+            assert (one.obs, one.reward, one.alive, one.over) == (other.obs, other.reward, other.alive, other.over)
+            info = dict(other.info)
+            if info.pop("episode", None) is not None:  # of gymnasium.wrappers.vector.RecordEpisodeStatistics
+                assert one.over
+            assert info == one.info
+
+
+@pytest.mark.parametrize("mode", IN_ONE_PROCESS)
+def test_statistics_of_gymnasiums_wrapper(mode):
+    """When one episode begins, the others' returns are not counted from 0 again."""
+    env = wrappers.RecordEpisodeStatistics(IN_ONE_PROCESS[mode]())
+    rounds(make_envs(env))
+    assert list(env.return_queue) == list(env.length_queue) == [4, 5, 6, 4, 5, 4, 6]
+
+
+def test_what_would_begin_an_episode_twice_or_not_at_all_is_refused():
+    sends = AsyncVectorEnv(TALKING, context="spawn", shared_memory=False)
+    with pytest.raises(UsageError, match=r"resets twice at the end of an episode; make it with autoreset_mode="):
+        make_envs(sends)
+    sends.close()
+    with pytest.raises(UsageError, match=r"NormalizeObservation cannot begin one of several.*normalize_obs=True"):
+        make_envs(wrappers.NormalizeObservation(SyncVectorEnv(TALKING)))
+    make_envs(wrappers.NormalizeObservation(SyncVectorEnv(TALKING[:1])))  # the only one can begin
+
+    class Silent(gymnasium.vector.VectorWrapper):
+        def step(self, actions):
+            return *super().step(actions)[:4], {}
+
+    same_step = Silent(SyncVectorEnv(TALKING, autoreset_mode=AutoresetMode.SAME_STEP))
+    with pytest.raises(RunFailure, match="ended an episode by its time limit without 'final_obs' in its infos"):
+        rounds(make_envs(same_step))
 
 
 @pytest.mark.parametrize("name", all_but_slow(["me-sac", "sunrise", "ace"], ["sunrise"]))

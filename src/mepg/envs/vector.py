@@ -8,7 +8,9 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+import numpy.typing as npt
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
+from gymnasium.wrappers.vector import NormalizeObservation
 
 from mepg.envs.env import Env, call, name_of
 from mepg.envs.simulators import quiet
@@ -72,12 +74,7 @@ class GymnasiumEnvs(Envs):
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         env_id, mode = name_of(env), env.metadata.get("autoreset_mode")
-        ours = isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
-        if mode is not AutoresetMode.SAME_STEP and not ours:
-            raise UsageError(
-                f"{env_id} begins its episodes by {mode}, and only Gymnasium's own vector environments are known to "
-                "begin one of several on demand: make it with autoreset_mode=AutoresetMode.SAME_STEP"
-            )
+        _require_episodes_on_demand(env, env_id, mode)
         super().__init__(env.num_envs, Spaces(env_id, env.single_observation_space, env.single_action_space))
         self.original, self._resets_itself = env, mode is AutoresetMode.SAME_STEP
         with quiet(env_id):
@@ -87,30 +84,94 @@ class GymnasiumEnvs(Envs):
     def begin(self, index: int, seed: int | None) -> Row:
         if not self._resets_itself:
             # Also with AutoresetMode.NEXT_STEP: a reset in time spares the step that would only have reset.
-            here = np.arange(self.count) == index
-            self._next, _ = call(
-                self.spaces.id, self.original, "reset", 2, seed=[seed] * self.count, options={"reset_mask": here}
-            )
+            one = ResetMask(np.arange(self.count) == index)
+            self._next, _ = call(self.spaces.id, self.original, "reset", 2, seed=[seed] * self.count, options=one)
         with one_for_each(self.spaces.id, self.count):
             return self.spaces.obs(self._next[index])
 
     def take(self, actions: Any) -> list[StepResult]:
         self._next, rewards, ends, limits, infos = call(self.spaces.id, self.original, "step", 5, actions)
         with one_for_each(self.spaces.id, self.count):
-            last = self._next
-            if self._resets_itself and "final_obs" in infos:  # where an episode is over, `_next` is the next one's
-                ends_with = zip(last, infos["final_obs"], infos["_final_obs"], strict=True)
-                last = [end if over else obs for obs, end, over in ends_with]
-            of_each = {k: v for k, v in infos.items() if isinstance(v, np.ndarray) and len(v) == self.count}
             return [
-                self.spaces.result(
-                    last[i], rewards[i], ends[i], limits[i], {name: values[i] for name, values in of_each.items()}
-                )
+                self._result(self._next[i], rewards[i], ends[i], limits[i], info_of(infos, i, self.count))
                 for i in range(self.count)
             ]
 
+    def _result(self, obs: Any, reward: Any, ended: Any, limited: Any, info: Any) -> StepResult:
+        if not self._resets_itself:
+            return self.spaces.result(obs, reward, ended, limited, info)
+        # Where an episode is over, `obs` and most of `info` are the next one's.
+        last, said = info.pop("final_obs", None), info.pop("final_info", info)
+        if last is None and self.spaces.flag(limited, "truncated"):
+            raise RunFailure(f"{self.spaces.id} ended an episode by its time limit without 'final_obs' in its infos")
+        return self.spaces.result(obs if last is None else last, reward, ended, limited, said)
+
     def abandon(self, seed: int | None = None) -> None:
         self._next, _ = call(self.spaces.id, self.original, "reset", 2, seed=seed)
+
+
+def _require_episodes_on_demand(env: VectorEnv[Any, Any, Any], env_id: str, mode: Any) -> None:
+    """Refuse a vector environment that cannot begin one of several episodes, and does not do so by itself in time."""
+    if mode is AutoresetMode.SAME_STEP:
+        return
+    if not isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv):
+        raise UsageError(
+            f"{env_id} begins its episodes by {mode}, and only SyncVectorEnv and AsyncVectorEnv are known to begin "
+            "one of several on demand: use one of these, or make it with autoreset_mode=AutoresetMode.SAME_STEP"
+        )
+    if mode is AutoresetMode.NEXT_STEP and getattr(env.unwrapped, "shared_memory", True) is False:
+        # Gymnasium's workers then forget that they were reset, and reset themselves again in the next step.
+        raise UsageError(
+            f"{env_id}: an AsyncVectorEnv with shared_memory=False and {mode} resets twice at the end of an episode; "
+            "make it with autoreset_mode=AutoresetMode.SAME_STEP"
+        )
+    while isinstance(env, VectorWrapper):
+        if isinstance(env, NormalizeObservation) and env.num_envs > 1:
+            raise UsageError(
+                f"{env_id}: gymnasium.wrappers.vector.NormalizeObservation cannot begin one of several episodes; "
+                "leave it out and give normalize_obs=True"
+            )
+        env = env.env
+
+
+class ResetMask(dict[str, Any]):
+    """Options for `reset` that begin a single episode: every layer can take the mask out, and finds nothing else.
+
+    A vector environment takes it out of the dict before its wrappers look for it. Then RecordEpisodeStatistics would
+    count all episodes from 0 again.
+    """
+
+    def __init__(self, mask: npt.NDArray[np.bool_]) -> None:
+        super().__init__()
+        self._mask = mask
+
+    def __contains__(self, name: object) -> bool:
+        return name == "reset_mask"
+
+    def __getitem__(self, name: str) -> Any:
+        return self._mask if name in self else super().__getitem__(name)
+
+    def pop(self, name: str, *default: Any) -> Any:
+        return self._mask if name in self else super().pop(name, *default)
+
+    def __reduce__(self) -> Any:
+        return dict, ()  # for an environment in another process, and its copies
+
+
+def info_of(infos: Any, index: int, count: int) -> dict[str, Any]:
+    """What one of several environments said. Gymnasium has a column for each name, and a mask of those who said it."""
+    if isinstance(infos, list):  # gymnasium.wrappers.vector.DictInfoToList
+        return dict(infos[index])
+    said = {}
+    for name, column in infos.items():
+        mask = infos.get(f"_{name}")
+        if (name.startswith("_") and name[1:] in infos) or (mask is not None and not mask[index]):
+            continue
+        if isinstance(column, dict):
+            said[name] = info_of(column, index, count)
+        elif isinstance(column, np.ndarray) and column.shape[:1] == (count,):
+            said[name] = column[index]
+    return said
 
 
 class StableBaselinesEnvs(Envs):
