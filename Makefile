@@ -7,16 +7,22 @@ BIN := $(VENV)/bin
 # Compiled modules are kept, whatever the variable says: without them, starting Python and JAX takes three times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-# A small, quick agent: docs/expect.md shows what it does with ten seeds.
-DEMO := runs/demo
+# A small, quick agent: docs/expect.md shows what it does with ten seeds, on each of the two tasks.
 SETTINGS := warmup=1000 hidden=64,64 layer_norm=true actor_lr=0.001 critic_lr=0.001 temperature.lr=0.001 target_rate=0.01
-, := ,
 
-.PHONY: train test test-processors test-cluster test-sb3 test-faults test-fuzz test-signals test-slow check docs bench lock clean
+.PHONY: train swing-up pendulum test test-processors test-cluster test-sb3 test-faults test-fuzz test-signals test-slow check docs bench lock clean
 
+# The task is one of PyBullet's, or one that does without, where PyBullet cannot be had.
 train: $(VENV)/.train
-	$(BIN)/mepg train me-sac --env InvertedPendulumSwingupBulletEnv-v0 --steps 75000 --eval-every 2500 \
-		$(SETTINGS:%=--set %) --out $(DEMO)
+	@$(MAKE) --no-print-directory \
+		$$($(BIN)/python -c 'import pybullet_envs_gymnasium' > /dev/null 2>&1 && echo swing-up || echo pendulum)
+
+swing-up: TASK := InvertedPendulumSwingupBulletEnv-v0 --steps 75000 --eval-every 2500
+swing-up: DEMO := runs/demo
+pendulum: TASK := Pendulum-v1 --steps 10000 --eval-every 500
+pendulum: DEMO := runs/pendulum
+swing-up pendulum:
+	$(BIN)/mepg train me-sac --env $(TASK) $(SETTINGS:%=--set %) --out $(DEMO)
 	$(BIN)/mepg eval $(DEMO) --episodes 1 --video $(DEMO)/film.gif
 	@echo "To look at: the learning curve, $(DEMO)/curve.png, and the film of the final policy, $(DEMO)/film.gif"
 
