@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # A small, quick agent: docs/expect.md shows what it does with ten seeds, on each of the two tasks.
 SETTINGS := warmup=1000 hidden=64,64 layer_norm=true actor_lr=0.001 critic_lr=0.001 temperature.lr=0.001 target_rate=0.01
 
-.PHONY: train swing-up pendulum test test-processors test-cluster test-sb3 test-faults test-fuzz test-signals test-slow check docs bench lock clean
+.PHONY: train swing-up pendulum test test-processors test-cluster test-sb3 test-faults test-fuzz test-signals test-slow test-fresh check docs bench lock clean
 
 # The task is one of PyBullet's, or one that does without, where PyBullet cannot be had.
 train: $(VENV)/.train
@@ -65,6 +65,10 @@ test-signals: $(VENV)/.installed
 test-slow: $(VENV)/.installed
 	$(BIN)/pytest -n 2 --dist worksteal -m slow tests/test_learning.py
 	$(QUICKLY) $(BIN)/pytest -n 2 --dist worksteal -m slow --ignore tests/test_learning.py
+
+# What a new user would do, on a minimal Debian 13 in a folder of its own: root, debootstrap, 5 GB, an hour or so.
+test-fresh:
+	scripts/fresh.sh
 
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check .

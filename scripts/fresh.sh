@@ -25,8 +25,8 @@ debootstrap --variant=minbase --include=git,make,python3,python3-venv,g++ "$suit
     > "$root.log" 2>&1 || { tail -n 3 "$root.log"; rm "$root.log"; unknown "Debian's packages could not be fetched"; }
 rm "$root.log"
 echo "fresh: $(sed -n 's/^PRETTY_NAME=//p' "$root/etc/os-release") in $SECONDS s"
-cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
-mkdir -p "$root/etc/ssl" && cp -rL /etc/ssl/certs "$root/etc/ssl/"
+cp -L --remove-destination /etc/resolv.conf /etc/hosts "$root/etc/"
+mkdir -p "$root/etc/ssl" && cp -rL --remove-destination /etc/ssl/certs "$root/etc/ssl/"
 cp -L /etc/pip.conf "$root/etc/" 2> /dev/null || true
 chroot "$root" useradd --create-home new
 git clone --quiet --depth 1 "file://$PWD" "$root/home/new/mepg"
@@ -34,14 +34,14 @@ chroot "$root" chown -R new:new /home/new
 
 # As that user, with nothing of ours but what leads to packages; whatever is mounted or started ends with it.
 inside() {
-    local kept
-    kept=$(env | grep -iE '^(PIP_|UV_|[a-z]*_proxy=|SSL_CERT|REQUESTS_CA)' | cut -d= -f1 || true)
-    # shellcheck disable=SC2016
-    env --ignore-environment $(for name in $kept; do printf '%s=%s\n' "$name" "${!name}"; done) \
-        unshare --mount --pid --fork --kill-child bash -c '
-        mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && mount -t tmpfs -o mode=1777 tmpfs "$0/tmp" &&
-        exec chroot --userspec=new:new "$0" env HOME=/home/new PATH=/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8 \
-            sh -c "cd ~/mepg && $1"' "$root" "$1"
+    local one kept=(HOME=/home/new PATH=/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8)
+    while IFS= read -r -d '' one; do
+        case $one in PIP_* | UV_* | *_proxy=* | *_PROXY=* | SSL_CERT_* | REQUESTS_CA_BUNDLE=*) kept+=("$one") ;; esac
+    done < <(env --null)
+    unshare --mount --pid --fork --kill-child bash -c 'root=$1 command=$2; shift 2
+        mount -t proc proc "$root/proc" && mount --rbind /dev "$root/dev" &&
+        exec chroot --userspec=new:new "$root" env --ignore-environment "$@" sh -c "cd ~/mepg && $command"' \
+        inside "$root" "$1" "${kept[@]}"
 }
 
 try() {
