@@ -1,23 +1,28 @@
 # make train: the first thing to try.  make test: everything that is checked.
 # Each installs what it needs, with the exact versions of a lock file, the first time only.
-PYTHON ?= python3.11
+PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --quiet --quiet --disable-pip-version-check
 
 # Compiled modules are kept, whatever the variable says: without them, starting Python and JAX takes three times as long.
 unexport PYTHONDONTWRITEBYTECODE
 
-# A small, quick agent: docs/expect.md shows what it does with ten seeds.
-DEMO := runs/demo
+# A small, quick agent: docs/expect.md shows what it does with ten seeds, on each of the two tasks.
 SETTINGS := warmup=1000 hidden=64,64 layer_norm=true actor_lr=0.001 critic_lr=0.001 temperature.lr=0.001 target_rate=0.01
-, := ,
 
-.PHONY: train test test-processors test-cluster test-sb3 test-faults test-fuzz test-signals test-slow check docs bench lock clean
+.PHONY: train swing-up pendulum test test-processors test-cluster test-sb3 test-faults test-fuzz test-signals test-slow test-fresh check docs bench lock clean
 
+# The task is one of PyBullet's, or one that does without, where PyBullet cannot be had.
 train: $(VENV)/.train
-	$(BIN)/mepg train me-sac --env InvertedPendulumSwingupBulletEnv-v0 --steps 75000 --eval-every 2500 \
-		$(SETTINGS:%=--set %) --out $(DEMO)
+	@$(MAKE) --no-print-directory \
+		$$($(BIN)/python -c 'import pybullet_envs_gymnasium' > /dev/null 2>&1 && echo swing-up || echo pendulum)
+
+swing-up: TASK := InvertedPendulumSwingupBulletEnv-v0 --steps 75000 --eval-every 2500
+swing-up: DEMO := runs/demo
+pendulum: TASK := Pendulum-v1 --steps 10000 --eval-every 500
+pendulum: DEMO := runs/pendulum
+swing-up pendulum:
+	$(BIN)/mepg train me-sac --env $(TASK) $(SETTINGS:%=--set %) --out $(DEMO)
 	$(BIN)/mepg eval $(DEMO) --episodes 1 --video $(DEMO)/film.gif
 	@echo "To look at: the learning curve, $(DEMO)/curve.png, and the film of the final policy, $(DEMO)/film.gif"
 
@@ -61,6 +66,10 @@ test-slow: $(VENV)/.installed
 	$(BIN)/pytest -n 2 --dist worksteal -m slow tests/test_learning.py
 	$(QUICKLY) $(BIN)/pytest -n 2 --dist worksteal -m slow --ignore tests/test_learning.py
 
+# What a new user would do, on a minimal Debian 13 in a folder of its own: root, debootstrap, 5 GB, an hour or so.
+test-fresh:
+	scripts/fresh.sh
+
 check: $(VENV)/.installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -75,39 +84,33 @@ docs: $(VENV)/.installed
 bench: $(VENV)/.installed
 	$(BIN)/mepg bench
 
-# The package itself is linked, so that edits take effect at once. Python compiles a module when it is first imported.
-define set-up
-	@$(PYTHON) -c 'import sys, ensurepip, venv; assert sys.version_info[:2] == (3, 11)' 2>/dev/null || \
-		{ echo "mepg needs Python 3.11 with venv: on Debian, apt-get install python3.11 python3.11-venv;" \
-		       "elsewhere, make PYTHON=/path/to/python3.11"; exit 2; }
-	@echo "Setting up $(VENV) with the exact versions of $(1): once, $(2)"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP) install --no-compile --requirement $(1)
-	@$(PIP) install --no-deps --no-build-isolation --editable .
-endef
-
-# What training, evaluating, plotting and filming need: a part of requirements.lock.
-$(VENV)/.train: requirements-train.lock pyproject.toml
-	$(call set-up,requirements-train.lock,half a minute or more$(,) 0.9 GB)
-	@touch $@
-
-$(VENV)/.installed: requirements.lock pyproject.toml
-	$(call set-up,requirements.lock,two minutes or so$(,) 2 GB)
-	@touch $(VENV)/.train $@
+# What training, evaluating, plotting and filming need (requirements-train.lock), and everything (requirements.lock).
+# Asked each time, because an environment may be half made, of another folder, or of a Python that is gone.
+GET_PYTHON := $$(if command -v apt-get; then echo apt-get install python3 python3-venv; \
+	elif command -v brew; then echo brew install python@3.13; else echo from python.org; fi | tail -n 1)
+$(VENV)/.train $(VENV)/.installed: ASK
+	@test "$$($(PYTHON) -c 'import sys; print(sys.version_info >= (3, 6))' 2> /dev/null)" = True || \
+		{ echo "mepg: $(PYTHON) is no Python 3: name one, as in make PYTHON=python3, or get one: $(GET_PYTHON)" >&2; exit 2; }
+	@$(PYTHON) scripts/set_up.py $@ $(if $(filter file,$(origin PYTHON)),,--asked)
+ASK:
 
 $(VENV)-sb3/.installed: requirements.lock pyproject.toml
 	@test -x $(VENV)-sb3/bin/python || $(PYTHON) -m venv $(VENV)-sb3
 	@$(VENV)-sb3/bin/python -m pip --quiet --quiet --disable-pip-version-check install --editable '.[bullet,dev,sb3]'
 	@touch $@
 
-# After a change of pyproject.toml's dependencies; takes some minutes.
-COMPILE := $(BIN)/pip-compile --quiet --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links \
-	--no-header --no-annotate --allow-unsafe --generate-hashes
-EXTRAS := bullet docs mujoco onnx ray tune video wandb dev
-lock: $(VENV)/.installed
-	$(PIP) install pip-tools
+# After a change of pyproject.toml's dependencies. One lock for all Pythons and machines: the last lines see to that.
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --group fork --group instead \
+	--generate-hashes --no-header --no-annotate
+EXTRAS := bullet docs link mujoco onnx ray tune video wandb dev
+WHEELS := $(BIN)/uv pip install --quiet --dry-run --no-deps --only-binary :all: --require-hashes --target $(VENV)/none
+lock: $(VENV)/.train
 	$(COMPILE) --upgrade $(EXTRAS:%=--extra %) --output-file requirements.lock pyproject.toml
 	$(COMPILE) --extra bullet --extra link --constraint requirements.lock --output-file requirements-train.lock pyproject.toml
+	for python in 3.11 3.12 3.13 3.14; do for machine in x86_64-manylinux_2_28 aarch64-manylinux_2_28 aarch64-apple-darwin; do \
+		MACOSX_DEPLOYMENT_TARGET=14.0 $(WHEELS) --python-version $$python --python-platform $$machine -r requirements.lock \
+			|| { echo "mepg: the new lock is not for Python $$python on $$machine"; exit 1; }; \
+	done; done
 
 clean:
 	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache

@@ -49,7 +49,7 @@ SHORTER = {
 LEFT_OUT = {
     "make train": "what it trains is in README.md's own curve; CI's `make test` uses the environment that it makes",
     "make test": "this",
-    "python3.11 -m venv": "whoever runs this has an environment",
+    "python3 -m venv": "whoever runs this has an environment",
     ". .venv/bin/activate": "the same",
     "pip install": "the same; tests/test_environments.py and others show what is said when an extra is missing",
     "mepg bench": "tests/bench",

@@ -1,6 +1,7 @@
 """Environments beyond the paper's: MuJoCo for real, a user's own, and life without PyBullet."""
 
 import json
+import platform
 import re
 import subprocess
 import sys
@@ -8,8 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from packaging.requirements import Requirement
+from PIL import Image
 
 import mepg
+from mepg.envs.env import Env
+from mepg.envs.simulators import GYMNASIUM_TASKS, MUJOCO_TASKS, without_pybullet
+from mepg.paper.tasks import PAPER_TASKS
 from tests.run.processes import run_mepg
 
 ROOT = Path(__file__).parent.parent
@@ -37,19 +43,83 @@ def test_without_mujoco_it_says_what_to_install(tmp_path):
     assert done.stderr.strip() == "mepg: Hopper-v5 needs MuJoCo, which is not installed: pip install 'mepg[mujoco]'"
 
 
+WITHOUT = ["pybullet", "pybullet_envs_gymnasium", "pybullet_data"]
+
+
 def test_without_pybullet_everything_else_works(tmp_path):
-    hide = ["pybullet", "pybullet_envs_gymnasium", "pybullet_data"]
     argv = ["train", "me-sac", "--env", "Pendulum-v1", "--steps", "100", "--eval-every", "50", "--out", "run", *TINY]
     look = [["list"], ["params"], ["show", "me-sac"], ["eval", "run", "--episodes", "1"], ["report", "run"]]
-    done = run_mepg(*argv, cwd=tmp_path, hide=hide, then=[*look, ["plot", "run"]])
+    done = run_mepg(*argv, cwd=tmp_path, hide=WITHOUT, then=[*look, ["plot", "run"]])
     assert done.returncode == 0, done.stderr
-    way_out = "PyBullet, which is not installed: pip install 'mepg[bullet]'; or take a MuJoCo task such as Hopper-v5 "
-    way_out += "(pip install 'mepg[mujoco]'), or one of Gymnasium's own, Pendulum-v1"
-    assert f"These need {way_out}." in done.stdout
-    done = run_mepg("train", "me-sac", "--env", "HopperBulletEnv-v0", cwd=tmp_path, hide=hide)
-    assert done.returncode == 2
-    assert done.stderr.strip() == f"mepg: HopperBulletEnv-v0 needs {way_out}"
-    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("hidden", "offered", "next_one"),
+    [([], PAPER_TASKS, "HopperBulletEnv-v0"), (WITHOUT, MUJOCO_TASKS, "Hopper-v5"),
+     ([*WITHOUT, "mujoco"], GYMNASIUM_TASKS, "Pendulum-v1")],
+)  # fmt: skip
+def test_only_what_is_there_is_offered(tmp_path, hidden, offered, next_one):
+    pytest.importorskip("mujoco")
+    if not hidden:
+        pytest.importorskip("pybullet")
+    argv = ["train", "me-sac", "--env", "Pendulum-v1", "--steps", "60", "--eval-every", "60", "--out", "run", *TINY]
+    done = run_mepg(*argv, cwd=tmp_path, hide=hidden, then=[["list"], ["list", "--json"]])
+    assert f"train me-ddpg --env {next_one}\n" in done.stdout
+    *_, data = done.stdout.splitlines()
+    assert list(json.loads(data)["environments"]) == list(offered)
+    named = re.findall(r"^  ([\w-]+-v\d+) ", done.stdout, re.MULTILINE)
+    assert named == list(offered)
+    for paper in PAPER_TASKS:
+        assert (paper in done.stdout) == (not hidden)
+    if hidden:
+        (line,) = re.findall(r"^Those of the paper need (.*)\.$", done.stdout, re.MULTILINE)
+        failed = run_mepg("train", "me-sac", "--env", "HopperBulletEnv-v0", cwd=tmp_path, hide=hidden)
+        assert (failed.returncode, failed.stderr.strip()) == (2, f"mepg: HopperBulletEnv-v0 needs {line}")
+        assert ("pip install 'mepg[mujoco]'" in line) == ("mujoco" in hidden), "what is there is not to be installed"
+
+
+@pytest.mark.parametrize("tasks", [MUJOCO_TASKS, GYMNASIUM_TASKS])
+def test_sizes_of_what_is_offered(tasks):
+    if tasks is MUJOCO_TASKS:
+        pytest.importorskip("mujoco")
+    for name, sizes in tasks.items():
+        env = Env(name)
+        assert env.sizes == sizes, name
+        env.close()
+
+
+PYTHONS = [(3, 11), (3, 12), (3, 13), (3, 14)]
+
+
+@pytest.mark.parametrize("machine", [("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64")])
+@pytest.mark.parametrize("python", PYTHONS)
+def test_what_is_said_about_pybullet_is_what_the_lock_has(monkeypatch, machine, python):
+    """The package, its fork, or that there is none."""
+    monkeypatch.setattr(sys, "version_info", (*python, 0, "final", 0))
+    monkeypatch.setattr(sys, "platform", machine[0])
+    monkeypatch.setattr(platform, "machine", lambda: machine[1])
+    there = {"python_full_version": f"{python[0]}.{python[1]}.0", "sys_platform": machine[0]}
+    there["platform_machine"] = machine[1]
+    lines = re.findall(r"^pybullet\S*==.*(?= \\$)", (ROOT / "requirements-train.lock").read_text(), re.MULTILINE)
+    wanted = {one.name for one in map(Requirement, lines) if one.marker is None or one.marker.evaluate(there)}
+    said = without_pybullet()
+    assert ("pip install 'mepg[bullet]'" in said) == ("pybullet" in wanted)
+    assert ("pip install pybullet-arm64, then" in said) == ("pybullet-arm64" in wanted)
+    assert ("has no package for Python" in said) == (wanted == set())
+
+
+def test_pendulum_is_filmed_without_a_screen(tmp_path, monkeypatch):
+    """What `make train` does where there is no PyBullet, with fewer steps."""
+    pytest.importorskip("pygame")
+    for screen in ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(screen, raising=False)
+    argv = ["train", "me-sac", "--env", "Pendulum-v1", "--steps", "60", "--eval-every", "60", "--out", "run", *TINY]
+    film = ["eval", "run", "--episodes", "1", "--video", "film.gif"]
+    done = run_mepg(*argv, cwd=tmp_path, hide=WITHOUT, then=[film])
+    assert (done.returncode, done.stderr) == (0, "")
+    with Image.open(tmp_path / "film.gif") as pictures:
+        assert pictures.n_frames > 50
+        assert np.asarray(pictures.convert("RGB")).std() > 0
 
 
 def test_one_environment_can_be_drawn_when_another_is_gone():

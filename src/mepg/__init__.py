@@ -6,9 +6,17 @@ model = mepg.ME_SAC("MlpPolicy", "HopperBulletEnv-v0", seed=0)
 model.learn(100_000, progress_bar=True)
 """
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if sys.platform == "win32":  # files are locked, and processes ended, in ways that Windows does not have
+    _NEEDS = "mepg needs Linux or macOS; on Windows, use the Windows Subsystem for Linux: wsl --install"
+    if sys.argv[0].replace("\\", "/").rpartition("/")[2].startswith(("mepg", "-m")):  # the program, or python -m mepg
+        sys.stderr.write(f"mepg: {_NEEDS.removeprefix('mepg ')}\n")
+        sys.exit(2)
+    raise ImportError(_NEEDS)
 
 if TYPE_CHECKING:
     from mepg.api import (

@@ -23,6 +23,16 @@ PR_SET_PDEATHSIG = 1  # of Linux's prctl
 POLL = 1.0  # seconds between two looks at whether the parent is still there
 
 
+def kind() -> tuple[str, str]:
+    """The system and the processor's architecture, as packages name them: ("linux", "x86_64"), ("darwin", "arm64")."""
+    return sys.platform, platform.machine()
+
+
+def has_screen() -> bool:
+    """Whether a window can be opened here."""
+    return sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+
+
 def cores() -> list[int]:
     """The numbers of the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):

@@ -5,11 +5,12 @@ import subprocess
 
 from mepg.engine.jobs import Job
 from mepg.run.config import Config
+from tests.conftest import HOPPER
 
 SMALL = ["hidden=16,16", "batch_size=16", "warmup=50"]
 
 
-def job(folder, env="HopperBulletEnv-v0", steps=1200, seed=0, algorithm="me-ddpg"):
+def job(folder, env=HOPPER, steps=1200, seed=0, algorithm="me-ddpg"):
     config = Config.make(algorithm, SMALL, env=env, steps=steps, eval_every=200, eval_episodes=1, seed=seed)
     return Job(config, folder)
 

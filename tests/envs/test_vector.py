@@ -16,7 +16,7 @@ from mepg.run.config import Config
 from mepg.run.loop import Loop
 from mepg.run.program import Program
 from mepg.run.replay import Replay
-from tests.conftest import all_but_slow, leaves_equal
+from tests.conftest import PENDULUM, all_but_slow, leaves_equal
 from tests.envs.own import Numbered, Talks
 from tests.run.stubs import make_loop
 
@@ -175,7 +175,7 @@ def test_what_would_begin_an_episode_twice_or_not_at_all_is_refused():
 def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     """With three pendulums whose episodes end at different times, a memory of each, and a ring that wraps."""
     settings = ["batch_size=8", "warmup=60", "replay_size=90", "hidden=8,8"]
-    env = "InvertedPendulumBulletEnv-v0"
+    env = PENDULUM
     config = Config.make(name, settings, env=env, steps=150, eval_every=75, eval_episodes=1, envs=3)
     envs, eval_env = make_envs(env, 3), Env(env)
     loop = Loop(config, Program(config, config.build(envs.sizes), envs.sizes), envs, eval_env, Replay(90, envs.sizes))

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from mepg.cli import main
+from tests.conftest import HOPPER
 from tests.run.processes import assert_same_run, command, finish, newest, run, start, wait_for
 
 pytestmark = pytest.mark.faults
@@ -16,7 +17,7 @@ EXTRA = ["--checkpoint-every", "100", "--eval-every", "250", "--eval-episodes", 
 
 
 def train(out):
-    return command("me-sac", "HopperBulletEnv-v0", out, steps=1000, settings=SETTINGS, extra=EXTRA)
+    return command("me-sac", HOPPER, out, steps=1000, settings=SETTINGS, extra=EXTRA)
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ import pytest
 from mepg.algos import algorithms
 from mepg.run.files import read_arrays
 from mepg.run.folder import Folder
+from tests.conftest import HOPPER
 from tests.run.processes import (
     assert_same_run,
     begun_with,
@@ -33,13 +34,13 @@ pytestmark = pytest.mark.faults
 STEPS, REPLAY = 1000, 300
 SETTINGS = [f"replay_size={REPLAY}", "warmup=100"]
 OFTEN = ["--checkpoint-every", "40", "--eval-every", "500", "--eval-episodes", "1"]
-HOPPER = ("me-sac", "td3", "sunrise", "ace")
+ON_HOPPER = ("me-sac", "td3", "sunrise", "ace")
 SEVERAL = {"me-ddpg": ["--envs", "4"], "sac": ["--envs", "2", "--normalize-obs"], "td3": ["--envs", "5"]}
 
 
 def train(algorithm, out, *extra):
     discrete = "discrete" in algorithms()[algorithm].actions
-    env = "CartPole-v1" if discrete else "HopperBulletEnv-v0" if algorithm in HOPPER else "Pendulum-v1"
+    env = "CartPole-v1" if discrete else HOPPER if algorithm in ON_HOPPER else "Pendulum-v1"
     extra = [*OFTEN, *SEVERAL.get(algorithm, []), *extra]
     return command(algorithm, env, out, steps=STEPS, settings=SETTINGS, extra=extra)
 
@@ -104,7 +105,7 @@ def kill_9(argv, folder, kind, rng):
         kinds.add("before_the_first_checkpoint")
     if "--envs" in argv:
         kinds.add("several_environments")
-    if "HopperBulletEnv-v0" in argv:
+    if HOPPER in argv:
         kinds.add("hopper")
     return kinds
 

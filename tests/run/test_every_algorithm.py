@@ -12,10 +12,10 @@ from mepg.run.config import Config
 from mepg.run.folder import Folder
 from mepg.run.identity import Identity
 from mepg.run.policy import load_policy, save_policy
-from tests.conftest import all_but_slow, leaves_equal
+from tests.conftest import PENDULUM, all_but_slow, leaves_equal
 
 # The first episodes are short: several begin and end on the way.
-ENVS = {"box": "InvertedPendulumBulletEnv-v0", "discrete": "CartPole-v1"}
+ENVS = {"box": PENDULUM, "discrete": "CartPole-v1"}
 SETTINGS = ["hidden=16,16", "batch_size=16", "warmup=30", "replay_size=60"]  # the ring wraps
 
 THOMPSON = ["me-sac search.how=thompson", "me-dqn search.how=thompson"]  # which remember a mask

@@ -15,6 +15,7 @@ from mepg.run.evaluate import Episode
 from mepg.run.folder import Folder
 from mepg.run.loop import Loop
 from mepg.run.session import Session
+from tests.conftest import HOPPER
 from tests.run import stubs  # noqa: F401
 from tests.run.processes import assert_same_run, command, finish, kill_after_progress, run
 
@@ -139,9 +140,7 @@ def test_what_is_kept_is_said_and_damage_to_it_leaves_the_finished_run_as_it_was
 @pytest.mark.faults
 def test_kill_9_in_the_longer_part(tmp_path):
     def argv(out, steps):
-        return command(
-            "me-sac", "HopperBulletEnv-v0", out, steps=steps, settings=["replay_size=400"], extra=["--keep-replay"]
-        )
+        return command("me-sac", HOPPER, out, steps=steps, settings=["replay_size=400"], extra=["--keep-replay"])
 
     rng = random.Random(20)
     finish(argv(tmp_path / "killed", 700))

@@ -12,6 +12,7 @@ import pytest
 
 from mepg.run.files import read_arrays
 from mepg.run.folder import Folder
+from tests.conftest import HOPPER, PENDULUM
 from tests.run.processes import (
     assert_same_run,
     begun_with,
@@ -28,7 +29,7 @@ from tests.run.processes import (
 @pytest.mark.parametrize(
     ("algorithm", "env", "settings", "extra"),
     [
-        pytest.param("me-sac", "HopperBulletEnv-v0", [], [], marks=pytest.mark.faults),
+        pytest.param("me-sac", HOPPER, [], [], marks=pytest.mark.faults),
         pytest.param(
             "td3",
             "Walker2DBulletEnv-v0",
@@ -36,7 +37,7 @@ from tests.run.processes import (
             [],
             marks=pytest.mark.faults,
         ),
-        ("me-sac", "HopperBulletEnv-v0", ["replay_size=400", "n_step=3"], ["--envs", "4", "--normalize-obs"]),
+        ("me-sac", HOPPER, ["replay_size=400", "n_step=3"], ["--envs", "4", "--normalize-obs"]),
     ],
 )
 def test_kill_9_at_random_moments(algorithm, env, settings, extra, tmp_path):
@@ -45,7 +46,7 @@ def test_kill_9_at_random_moments(algorithm, env, settings, extra, tmp_path):
 
 @pytest.mark.faults
 def test_kill_9_in_native_code(tmp_path, native):
-    check_kills("me-sac", "HopperBulletEnv-v0", ["replay_size=400"], [], tmp_path)
+    check_kills("me-sac", HOPPER, ["replay_size=400"], [], tmp_path)
     assert Folder(tmp_path / "killed").config().backend == "native"
 
 
@@ -69,7 +70,7 @@ def check_kills(algorithm, env, settings, extra, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.faults)])
 def test_signals_save_and_leave_with_a_word(number, tmp_path):
     """Stopped in the middle of an episode, at a step that is no checkpoint's."""
-    argv = command("me-ddpg", "HopperBulletEnv-v0", tmp_path / "stopped", steps=1200)
+    argv = command("me-ddpg", HOPPER, tmp_path / "stopped", steps=1200)
     status, out, err = kill_after_progress(argv, tmp_path / "stopped", delay=0.1, number=number)
     assert status == 128 + number, err
     assert f"{number.name}: saved at step" in out
@@ -79,7 +80,7 @@ def test_signals_save_and_leave_with_a_word(number, tmp_path):
     again = run(argv)
     assert again.returncode == 0, again.stderr
     assert f"resumed at step {saved:,}" in again.stdout
-    assert run(command("me-ddpg", "HopperBulletEnv-v0", tmp_path / "whole", steps=1200)).returncode == 0
+    assert run(command("me-ddpg", HOPPER, tmp_path / "whole", steps=1200)).returncode == 0
     assert_same_run(tmp_path / "whole", tmp_path / "stopped")
 
 
@@ -156,7 +157,7 @@ def test_nothing_can_go_wrong_once_a_run_is_safe(tmp_path):
 
 @pytest.mark.faults  # in one process: tests/faults/test_damage.py
 def test_damaged_checkpoint_falls_back_to_the_one_before(tmp_path):
-    argv = command("ddpg", "InvertedPendulumBulletEnv-v0", tmp_path / "a", steps=1200)
+    argv = command("ddpg", PENDULUM, tmp_path / "a", steps=1200)
     while len(checkpoints(tmp_path / "a")) < 2:
         status, _, err = kill_after_progress(argv, tmp_path / "a", delay=0.05)
         assert status == -signal.SIGKILL, err
@@ -169,7 +170,7 @@ def test_damaged_checkpoint_falls_back_to_the_one_before(tmp_path):
     assert again.returncode == 0, again.stderr
     assert f"the checkpoint of step {int(newest):,} is damaged" in again.stdout
     assert "resumed at step" in again.stdout
-    assert run(command("ddpg", "InvertedPendulumBulletEnv-v0", tmp_path / "whole", steps=1200)).returncode == 0
+    assert run(command("ddpg", PENDULUM, tmp_path / "whole", steps=1200)).returncode == 0
     assert_same_run(tmp_path / "whole", tmp_path / "a")
 
 

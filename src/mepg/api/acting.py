@@ -17,6 +17,7 @@ from mepg.algos import is_stochastic
 from mepg.api.arguments import whole
 from mepg.api.vecenv import VecEnv, known_to_stable_baselines
 from mepg.core.posterior import SAMPLES
+from mepg.envs.simulators import first_task
 from mepg.envs.spaces import Spaces
 from mepg.envs.vector import Envs, StableBaselinesEnvs, make_envs
 from mepg.errors import UsageError
@@ -288,7 +289,7 @@ class Acting:
 
     def _need_spaces(self) -> Spaces:
         if not hasattr(self, "_spaces"):
-            raise UsageError("this model has no environment yet: give it one, env='HopperBulletEnv-v0'")
+            raise UsageError(f"this model has no environment yet: give it one, env='{first_task()}'")
         return self._spaces
 
 

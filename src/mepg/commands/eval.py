@@ -6,6 +6,7 @@ from pathlib import Path
 from mepg import flags
 from mepg.commands import Answer, Arguments, Parser
 from mepg.errors import UsageError
+from mepg.system import has_screen
 
 COMPUTES = True
 
@@ -22,7 +23,6 @@ def answer(arguments: Arguments) -> Answer:
     import numpy as np
 
     from mepg.envs.env import Env
-    from mepg.envs.simulators import has_screen
     from mepg.envs.video import Film
     from mepg.run.evaluate import play
     from mepg.run.folder import Folder

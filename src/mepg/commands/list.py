@@ -1,9 +1,15 @@
-"""list the algorithms and the paper's environments, or the runs in some folders"""
+"""list the algorithms and some environments, or the runs in some folders"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from mepg import flags
 from mepg.commands import Answer, Arguments, Parser
 from mepg.errors import UsageError
 from mepg.words import many
+
+if TYPE_CHECKING:
+    from mepg.core.types import Sizes
 
 
 def add_arguments(parser: Parser) -> None:
@@ -45,25 +51,34 @@ def _runs(arguments: Arguments) -> Answer:
 
 def _names() -> Answer:
     from mepg.algos import algorithms
-    from mepg.envs.simulators import has_pybullet, without_pybullet
-    from mepg.paper.tasks import PAPER_TASKS
 
+    heading, tasks, missing = _tasks()
     data = {
         "algorithms": {name: {"summary": a.summary, "parent": a.parent} for name, a in algorithms().items()},
-        "environments": {name: {"obs": sizes.obs, "action": sizes.action} for name, sizes in PAPER_TASKS.items()},
+        "environments": {name: {"obs": sizes.obs, "action": sizes.action} for name, sizes in tasks.items()},
     }
     lines = ["Algorithms (in brackets: what each builds on)"]
     width = max(map(len, algorithms()))
     for name, algorithm in algorithms().items():
         of = f" ({algorithm.parent})" if algorithm.parent else ""
         lines.append(f"  {name:<{width}}  {algorithm.summary}{of}")
-    lines += ["", "Environments of the paper"]
-    lines += [
-        f"  {name:<37} {many(s.obs, 'observation'):>15}, {many(s.action, 'action')}" for name, s in PAPER_TASKS.items()
-    ]
-    if not has_pybullet():
-        lines += [f"These need {without_pybullet()}."]
+    lines += ["", heading]
+    lines += [f"  {name:<37} {many(s.obs, 'observation'):>16}, {many(s.action, 'action')}" for name, s in tasks.items()]
+    lines += missing
     lines += ["", "Any other Gymnasium environment works too, if its observations are a flat Box and its actions a Box",
               "or Discrete: --env Pendulum-v1, or --env my_package:MyEnv-v0 for one that a package of yours registers.",
               "mepg show NAME prints an algorithm's settings; mepg list RUNS lists runs."]  # fmt: skip
     return Answer(data, "\n".join(lines))
+
+
+def _tasks() -> tuple[str, Mapping[str, "Sizes"], list[str]]:
+    """Environments that can be made here, with a heading; and what to do for the paper's, if they cannot."""
+    from mepg.envs.simulators import GYMNASIUM_TASKS, MUJOCO_TASKS, has_mujoco, has_pybullet, without_pybullet
+    from mepg.paper.tasks import PAPER_TASKS
+
+    if has_pybullet():
+        return "Environments of the paper", PAPER_TASKS, []
+    missing = [f"Those of the paper need {without_pybullet()}."]
+    if has_mujoco():
+        return "Environments of MuJoCo", MUJOCO_TASKS, missing
+    return "Environments of Gymnasium", GYMNASIUM_TASKS, missing

@@ -67,7 +67,7 @@ def _stopped(session: "Session") -> Answer:
 
 
 def _ending(how: str, folder: "Folder", config: Config, result: dict[str, Any]) -> str:
-    from mepg.envs.simulators import has_pybullet
+    from mepg.envs.simulators import first_task
 
     best = many(min(5, result["evaluations"]), "best evaluation")
     # A module that a file names is not imported unless the user names it too.
@@ -82,7 +82,7 @@ def _ending(how: str, folder: "Folder", config: Config, result: dict[str, Any]) 
             f"  run      {folder.path}",
             *_kept(folder),
             f"  next     {program()} eval {shlex.quote(str(folder.path))}{env}{algorithm}",
-            f"           {program()} train me-ddpg --env {'HopperBulletEnv-v0' if has_pybullet() else 'Pendulum-v1'}",
+            f"           {program()} train me-ddpg --env {first_task()}",
         ]
     )
 

@@ -14,15 +14,37 @@ from typing import Any
 import gymnasium
 from gymnasium.envs import registration
 
+from mepg.core.types import Sizes
 from mepg.envs.bullet import hasten
 from mepg.errors import RunFailure, UsageError, one_line, unknown
 from mepg.process import foreign_code
+from mepg.system import has_screen, kind
+
+# What there is without PyBullet, with sizes, so that nothing has to be made to name it.
+MUJOCO_TASKS = {
+    "Ant-v5": Sizes(obs=105, action=8),
+    "HalfCheetah-v5": Sizes(obs=17, action=6),
+    "Hopper-v5": Sizes(obs=11, action=3),
+    "Humanoid-v5": Sizes(obs=348, action=17),
+    "InvertedDoublePendulum-v5": Sizes(obs=9, action=1),
+    "InvertedPendulum-v5": Sizes(obs=4, action=1),
+    "Reacher-v5": Sizes(obs=10, action=2),
+    "Swimmer-v5": Sizes(obs=8, action=2),
+    "Walker2d-v5": Sizes(obs=17, action=6),
+}
+GYMNASIUM_TASKS = {
+    "Pendulum-v1": Sizes(obs=3, action=1),
+    "MountainCarContinuous-v0": Sizes(obs=2, action=1),
+    "CartPole-v1": Sizes(obs=4, action=2, action_kind="discrete"),
+    "Acrobot-v1": Sizes(obs=6, action=3, action_kind="discrete"),
+}
 
 
 def make(env_id: str, render_mode: str | None = None, *, time_limit: bool = True) -> gymnasium.Env[Any, Any]:
     """A Gymnasium environment by its id, or by module:id; a UsageError says what is missing."""
     if render_mode == "rgb_array" and not has_screen():
         os.environ.setdefault("MUJOCO_GL", "egl")  # drawn by the processor, if there is nothing better
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame's: else it looks for a screen, and complains
     # Not every environment takes this argument.
     drawn: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     with _one_line_errors(env_id, drawn=bool(drawn)):
@@ -73,15 +95,28 @@ def has_pybullet() -> bool:
     return all(importlib.util.find_spec(name) for name in ("pybullet", "pybullet_envs_gymnasium"))
 
 
+def has_mujoco() -> bool:
+    """Whether MuJoCo's tasks can be made here."""
+    return importlib.util.find_spec("mujoco") is not None
+
+
+def first_task() -> str:
+    """A task to try first, of those that can be made here."""
+    return "HopperBulletEnv-v0" if has_pybullet() else "Hopper-v5" if has_mujoco() else "Pendulum-v1"
+
+
 def without_pybullet() -> str:
-    """How to get PyBullet, and what else there is."""
-    version = sys.version_info
-    if version < (3, 12):
-        get = "PyBullet, which is not installed: pip install 'mepg[bullet]'"
+    """How to get PyBullet, if there are wheels of it or of its fork (docs/machines.md), and what else there is."""
+    python, machine = sys.version_info[:2], kind()
+    missing = "PyBullet, which is not installed: pip install"
+    if python < (3, 12) and machine == ("linux", "x86_64"):
+        get = f"{missing} 'mepg[bullet]'; or"
+    elif python < (3, 14) and machine in (("linux", "x86_64"), ("darwin", "arm64")):
+        get = f"{missing} pybullet-arm64, then pip install --no-deps pybullet_envs_gymnasium; or"
     else:
-        get = f"PyBullet, which is made for Python 3.11 at most, and this is {version[0]}.{version[1]}: use Python 3.11"
-    others = "a MuJoCo task such as Hopper-v5 (pip install 'mepg[mujoco]'), or one of Gymnasium's own, Pendulum-v1"
-    return f"{get}; or take {others}"
+        get = f"PyBullet, which has no package for Python {python[0]}.{python[1]} on {' '.join(machine)}:"
+    mujoco = "" if has_mujoco() else " (pip install 'mepg[mujoco]')"
+    return f"{get} take a MuJoCo task such as Hopper-v5{mujoco}, or one of Gymnasium's own, Pendulum-v1"
 
 
 @contextlib.contextmanager
@@ -122,15 +157,10 @@ def _one_line_errors(env_id: str, *, drawn: bool = False) -> Iterator[None]:
         raise UsageError(f"environment {env_id!r} cannot be made: {one_line(error)}") from None
 
 
-def has_screen() -> bool:
-    """Whether a window can be opened here."""
-    return os.name == "nt" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
-
-
 def cannot_be_drawn(env_id: str, error: BaseException) -> UsageError | RunFailure:
     """The error for an environment that cannot be drawn."""
     if isinstance(error, gymnasium.error.DependencyNotInstalled) and "pygame" in str(error):
-        return UsageError(f"drawing {env_id} needs pygame, which is not installed: pip install pygame")
+        return UsageError(f"drawing {env_id} needs pygame, which is not installed: pip install pygame-ce")
     if not _is_mujoco(env_id):
         return RunFailure(f"{env_id} cannot be drawn: {one_line(error)}")
     return UsageError(

@@ -253,7 +253,8 @@ def _versions() -> dict[str, str]:
     found = {"python": platform.python_version(), "machine": platform.machine(), "processor": _processor()}
     if (commit := _commit()) is not None:
         found["commit"] = commit
-    packages = ("mepg", "jax", "jaxlib", "optax", "numpy", "gymnasium", "mujoco", "pybullet", "pybullet_envs_gymnasium")
+    packages = ["mepg", "jax", "jaxlib", "optax", "numpy", "gymnasium", "mujoco"]
+    packages += ["pybullet", "pybullet-arm64", "pybullet_envs_gymnasium"]  # the second is a fork of the first
     for package in packages:
         with contextlib.suppress(PackageNotFoundError):
             found[package] = version(package)
