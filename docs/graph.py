@@ -18,7 +18,8 @@ from matplotlib.figure import Figure
 from mepg.native.fuse import Fusion
 from mepg.native.graph import VIEWS, Graph, Node
 from mepg.native.items import CALLS, Item, Loops, Single
-from mepg.native.trace import Tracer, form
+from mepg.native.primitives import form
+from mepg.native.trace import Tracer
 from mepg.paper.tasks import PAPER_TASKS
 from mepg.run.config import Config
 from mepg.run.replay import row_width, unpack

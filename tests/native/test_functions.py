@@ -109,7 +109,16 @@ def test_products(rows, depth, columns, instructions):
 
 @pytest.mark.parametrize(
     ("function", "name"),
-    [(lambda x: jnp.cumsum(x), "cumsum"), (lambda x: x.at[0].set(1.0), "scatter"), (lambda x: jnp.sin(x), "sin")],
+    [
+        (lambda x: jnp.linalg.eigvalsh(jnp.outer(x, x)), "eigh"),
+        (lambda x: jnp.linalg.cholesky(jnp.eye(10) + jnp.outer(x, x)), "cholesky"),
+        (lambda x: jnp.abs(jnp.fft.rfft(x)), "complex64"),
+        (lambda x: x.astype(jnp.bfloat16) * 2, "bfloat16"),
+        (lambda x: jax.lax.cond(x[0] > 0, lambda: jnp.linalg.qr(jnp.outer(x, x))[0], lambda: jnp.eye(10)), "qr"),
+        (lambda x: jax.pure_callback(np.sin, x, x), "pure_callback"),
+        (lambda x: [x + 1, jax.debug.print("{}", x)], "debug"),
+        (lambda x: x[:0], "without any numbers"),
+    ],
 )
 def test_what_is_not_known_is_named(function, name):
     with pytest.raises(Unsupported, match=name):

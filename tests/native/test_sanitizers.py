@@ -12,10 +12,11 @@ import pytest
 from mepg.algos import algorithms
 from mepg.core.types import Sizes
 from mepg.native import build
-from mepg.native.library import State, _as_words
+from mepg.native.library import State, _as_words, compile_function
 from mepg.native.processor import best
 
 from .conftest import Case
+from .test_ordinary_jax import GIVEN, GROUPS, together
 
 HERE = Path(__file__).parent
 KERNELS = Path(build.__file__).parent
@@ -33,12 +34,14 @@ def run(case, folder, compiler, flags, threads=1, calls=3):
     """The sum of all that the program computes, or an error with what the sanitizer says."""
     given = [_as_words(leaf).ravel() for leaf in jax.tree.leaves(case.arguments(1))]
     compiled = case.compile(threads=threads)
+    written = [*given, *(table.ravel() for table in compiled._tables)]
     state = State.of(case.leaves)
     words = [state._memory.size, compiled._memory.size]
-    counts = [len(given), *(each.size for each in given)]
+    counts = [len(written), *(each.size for each in written)]
     outputs = [int(np.prod(each.shape)) for each in compiled._outputs]
     header = np.array([*words, *counts, len(outputs), *outputs], np.int32)
-    (folder / "given").write_bytes(b"".join([header.tobytes(), state._memory.tobytes(), *(g.tobytes() for g in given)]))
+    parts = [header, state._memory, *written]
+    (folder / "given").write_bytes(b"".join(part.tobytes() for part in parts))
     (folder / "program.cpp").write_text(compiled.text)
     command = [
         *COMPILERS[compiler],
@@ -65,6 +68,21 @@ def run(case, folder, compiler, flags, threads=1, calls=3):
         found = compiled(state, *given)
     expected = sum(int(_as_words(each).view(np.uint32).sum(dtype=np.uint64)) for each in (state._memory, *found))
     assert int(ran.stdout) == expected % 2**32, "sanitized, it computes something else"
+
+
+class Ordinary:
+    """Functions as users write them, beside a state that they do not touch."""
+
+    leaves = (np.ones(3, np.float32),)
+
+    def __init__(self, group):
+        self._function = together(group)
+
+    def arguments(self, _):
+        return (GIVEN,)
+
+    def compile(self, threads=1):
+        return compile_function(lambda _, g: self._function(g), list(self.leaves), GIVEN, state="read", threads=threads)
 
 
 def available(compiler):
@@ -96,3 +114,15 @@ def test_mixed_precision(compiler, tmp_path):
 @pytest.mark.parametrize("name", list(algorithms()))
 def test_races_in_every_algorithm(name, tmp_path):
     run(case(name), tmp_path, "g++ -O1", RACES, threads=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", GROUPS)
+def test_memory_and_behaviour_of_ordinary_functions(group, tmp_path):
+    run(Ordinary(group), tmp_path, "g++ -O1", MEMORY)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", GROUPS)
+def test_races_in_ordinary_functions(group, tmp_path):
+    run(Ordinary(group), tmp_path, "g++ -O1", RACES, threads=2)

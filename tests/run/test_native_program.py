@@ -2,6 +2,7 @@
 
 import copy
 import os
+import re
 from dataclasses import replace
 
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ import mepg
 from mepg.cli import main
 from mepg.envs.vector import make_envs
 from mepg.errors import UsageError
-from mepg.native import build
+from mepg.native import build, library
 from mepg.native.check import Disagrees
 from mepg.run import native_program
 from mepg.run.assembly import assemble, make_program
@@ -129,12 +130,52 @@ def test_a_bad_compiler_costs_a_line(script, reason, native, tmp_path, monkeypat
 def test_a_primitive_without_c_plus_plus_is_named(native):
     envs = make_envs(ENV)
     agent = CONFIG.build(envs.sizes)
-    own = agent._replace(exploit=lambda state, obs: jnp.sin(agent.exploit(state, obs)))
+    own = agent._replace(exploit=lambda state, obs: jnp.linalg.qr(agent.exploit(state, obs))[0])
     program, note = make_program(CONFIG, own, envs.sizes)
     assert program.backend == "xla"
-    assert note == "computing with XLA, not with native code: there is no C++ for sin"
-    with pytest.raises(UsageError, match=r"no C\+\+ for sin; --backend xla"):
+    assert note == "computing with XLA, not with native code: there is no C++ for qr"
+    with pytest.raises(UsageError, match=r"no C\+\+ for qr; --backend xla"):
         make_program(NATIVE, own, envs.sizes)
+
+
+def test_a_table_of_constants_is_no_hindrance(native):
+    envs = make_envs(ENV)
+    agent, table = CONFIG.build(envs.sizes), np.linspace(-1, 1, 11, dtype=np.float32)
+
+    def nearest(state, obs):
+        """The policy's action, as one of a table."""
+        places = jnp.abs(agent.exploit(state, obs) - jnp.asarray(table)).argmin(axis=1, keepdims=True)
+        return jnp.asarray(table)[places]
+
+    program, note = make_program(NATIVE, agent._replace(exploit=nearest), envs.sizes)
+    assert (program.backend, note) == ("native", "")
+    assert np.isin(program.exploit(program.init(), np.ones((1, 3), np.float32)), table).all()
+
+
+STAGES = {
+    "tracing": (library.Tracer, "inline"),
+    "fusing": (library, "Fusion"),
+    "placing": (library, "Placement"),
+    "emitting": (library, "program"),
+    "loading": (library, "library"),
+    "comparing": (native_program, "compare"),
+}
+
+
+@pytest.mark.parametrize("kind", [TypeError, KeyError, RecursionError])
+@pytest.mark.parametrize("stage", STAGES)
+def test_whatever_fails_costs_a_line(stage, kind, native, monkeypatch):
+    def fails(*_, **__):
+        raise kind("two\nlines")
+
+    monkeypatch.setattr(library.Compiled, "checked", False)
+    monkeypatch.setattr(*STAGES[stage], fails)
+    envs = make_envs(ENV)
+    program, note = make_program(CONFIG, CONFIG.build(envs.sizes), envs.sizes)
+    assert program.backend == "xla"
+    assert re.fullmatch(r"computing with XLA, not with native code: .*two.{1,2}lines.*", note), note
+    with pytest.raises(UsageError, match=r"--backend native cannot be used: .*two.{1,2}lines"):
+        make_program(NATIVE, CONFIG.build(envs.sizes), envs.sizes)
 
 
 def test_on_several_cores_it_learns_the_same_bits(native, tmp_path):

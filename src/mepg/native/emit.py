@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from mepg.native.express import Addresses, Expressions
+from mepg.native.calls import Calls
+from mepg.native.express import VECTOR, Addresses, Expressions
 from mepg.native.graph import At, Block, Node, everywhere, place, variables_of
 from mepg.native.items import Item, Loops, Operand, Pack, Root, Single
 from mepg.native.place import Placement, reduced_variables
@@ -36,6 +37,15 @@ def tile_for(item: Loops, lanes: int) -> Tile:
     return Tile(rows, vectors, lanes)
 
 
+# What a reduction begins with.
+_STARTS = {
+    "f32": {"sum": "vf{}", "prod": "all(1.f)", "max": "all(-INFINITY)", "min": "all(INFINITY)"},
+    "i32": {"sum": "vi{}", "prod": "all(1)", "max": "all((int)INT32_MIN)", "min": "all((int)INT32_MAX)"},
+    "u32": {"sum": "vu{}", "prod": "all(1u)", "max": "vu{}", "min": "all(0xffffffffu)"},
+}
+_POINTER = {"f32": "", "i32": "(number*)", "u32": "(word*)"}
+
+
 def program(placement: Placement, lanes: int, threads: int = 1) -> str:
     """The whole C++ text."""
     return _Emitter(placement, lanes, threads).text()
@@ -45,6 +55,7 @@ class _Emitter:
     def __init__(self, placement: Placement, lanes: int, threads: int) -> None:
         self._placement, self._lanes, self._threads = placement, lanes, threads
         self._addresses = Addresses(placement)
+        self._calls = Calls(self._addresses)
         self._functions: list[str] = []
         self._steps: list[str] = []
         self._branches = 0
@@ -81,14 +92,26 @@ class _Emitter:
             elif isinstance(item, Single) and item.node.op == "loop":
                 body = item.node.blocks[0]
                 self._meet()
-                self._steps.append(
-                    f"for (int {body.loop} = 0; {body.loop} < {item.node.settings['length']}; {body.loop}++) {{"
-                )
+                self._steps.append(self._head(item.node))
                 self._block(body, [*loops, body.loop])
                 self._meet()
                 self._steps.append("}")
+                if self._threads > 1 and item.node.settings["length"] is None:
+                    self._unseen.add("all")
             elif isinstance(item, Single):
-                self._function(item, self._call(item), item.node.op, loops)
+                self._function(item, self._calls.lines(item.node, self._part(item)), item.node.op, loops)
+
+    def _head(self, loop: Node) -> str:
+        """How often, and in which order, a loop's body is computed."""
+        body, length = loop.blocks[0], loop.settings["length"]
+        t = body.loop
+        if length is None:  # as long as the last value that it carries is true
+            if self._threads > 1:  # all have read it before one writes it
+                self._unseen.add("all")
+            return f"for (int {t} = 0; one_b({self._addresses.address(body.carried[-1], ())}); {t}++) {{"
+        if loop.settings["reverse"]:
+            return f"for (int {t} = {length - 1}; {t} >= 0; {t}--) {{"
+        return f"for (int {t} = 0; {t} < {length}; {t}++) {{"
 
     def _function(self, item: Item, body: list[str], comment: str, loops: list[str]) -> None:
         name = f"f{len(self._functions)}"
@@ -149,63 +172,9 @@ class _Emitter:
             )
         return lines
 
-    # Calls
-
-    def _call(self, item: Single) -> list[str]:
-        node = item.node
-        if node.op == "relayout":
-            return self._relayout(node)
-        sources = [self._source(argument) for argument in node.arguments]
-        if node.op == "sort":
-            return self._sort(node, *sources)
-        each = node.settings["each"]
-        key, *number = (
-            f"{source} + i * {self._distance(argument, k)}"
-            for k, (source, argument) in enumerate(zip(sources, node.arguments, strict=True))
-        )
-        to = f"(word*)({self._addresses.start(self._placement.buffers[node])}) + i * {each}"
-        count = math.prod(node.shape) // each
-        part = self._part(item)
-        given = ", ".join([key, *(number or ["nullptr"]), str(each), to, *part])
-        return [f"for (int i = 0; i < {count}; i++) {node.op}({given});"]
-
     def _part(self, item: Item) -> list[str]:
         """Which thread of how many, for a call that they share."""
         return ["t", str(self._threads)] if self._threads > 1 and is_shared(item) else []
-
-    def _source(self, argument: Node) -> str:
-        """Where a call's argument begins."""
-        node, index = self._placement.fusion.resolve(argument, everywhere(argument.shape))
-        places = [At("", at.offset) if at.variable in ("r", "c") else at for at in place(node, index)]
-        return f"(const word*)({self._addresses.address(node, places)})"
-
-    def _distance(self, argument: Node, which: int) -> int:
-        """Between one key and the next, one number and the next."""
-        if which:
-            return 1 if argument.dims else 0
-        return self._placement.buffers[self._placement.fusion.base(argument)].width if len(argument.dims) > 1 else 0
-
-    def _sort(self, node: Node, keys: str, values: str) -> list[str]:
-        alive, n = self._placement.fusion.alive, node.arguments[0].shape[0]
-        results = {
-            r.settings["which"]: self._placement.buffers[r]
-            for r in alive
-            if r.op == "result" and r.arguments[0] is node
-        }
-        to = [f"(word*)({self._addresses.start(results[k])})" if k in results else "unused" for k in (0, 1)]
-        return [f"word unused[{n}];", f"sort({keys}, {values}, {n}, {', '.join(to)});"]
-
-    def _relayout(self, node: Node) -> list[str]:
-        """Element by element, in the order of plain rows."""
-        below = node.arguments[0]
-        source, index = self._placement.fusion.resolve(below, everywhere(below.shape))
-        names, lines, rest = variables_of(below.dims), [], "i"
-        for variable, size in reversed(list(zip(names, below.dims, strict=True))):
-            lines.append(f"const int {variable} = {rest} % {size};")
-            rest = f"{rest} / {size}"
-        address = self._addresses.address(source, place(source, index))
-        to = f"((word*)({self._addresses.start(self._placement.buffers[node])}))"
-        return [f"for (int i = 0; i < {math.prod(node.shape)}; i++) {{", *lines, f"{to}[i] = one_u({address});", "}"]
 
     # Products
 
@@ -332,7 +301,7 @@ class _Emitter:
 
     def _reduce(self, root: Root, k: int, value: str, parts: _Parts, item: Loops, tile: Tile, mine: Shares) -> None:
         kind, over, space = root.target.settings["kind"], reduced_variables(root), item.space
-        start = {"sum": "vf{}", "max": "all(-INFINITY)", "min": "all(INFINITY)"}[kind]
+        start, vector, load = _STARTS[root.target.type][kind], VECTOR[root.target.type], f"load_{root.target.type[0]}"
         scratch = self._addresses.start(self._placement.scratch[root])
         index = everywhere(root.value.shape)
         kept = [at for axis, at in enumerate(index) if axis not in root.target.settings["axes"]]
@@ -342,21 +311,21 @@ class _Emitter:
         if over == {"r"}:
             across = f"for (int c = {mine.columns.first}; c < {mine.columns.last}; c += L)"
             parts.begin.append(f"{across} store({scratch} + c, {start});")
-            parts.before_tile.append(f"vf sum{k}[{tile.vectors}];")
+            parts.before_tile.append(f"{vector} sum{k}[{tile.vectors}];")
             parts.before_tile.append(f"UNROLL for (int v = 0; v < {tile.vectors}; v++) sum{k}[v] = {start};")
             parts.store.append(f"sum{k}[v] = {kind}_(sum{k}[v], {value});")
             whole = f"UNROLL for (int v = 0; v < {tile.vectors}; v++) if (const int c = c0 + v * L; c < {space[-1]})"
-            parts.after_tile.append(f"{whole} store({scratch} + c, {kind}_(load_f({scratch} + c), sum{k}[v]));")
-            parts.finish.append(f"{across} store({to}, load_f({scratch} + c));")
+            parts.after_tile.append(f"{whole} store({scratch} + c, {kind}_({load}({scratch} + c), sum{k}[v]));")
+            parts.finish.append(f"{across} store({to}, {load}({scratch} + c));")
             return
         by_row = over == {"c"} and len(space) > 1
         down = f"for (int r = {mine.rows.first}; r < {mine.rows.last}; r++) " if by_row else ""
         cell = f"{scratch} + r * 16" if by_row else scratch
         parts.begin.append(f"{down}store({cell}, {start});")
-        parts.before_row.append(f"vf sum{k} = {start};")
+        parts.before_row.append(f"{vector} sum{k} = {start};")
         parts.store.append(f"sum{k} = {kind}_(sum{k}, {within});")
-        parts.after_row.append(f"store({cell}, {kind}_(load_f({cell}), sum{k}));")
-        parts.finish.append(f"{down}*({to}) = {kind}_across(load_f({cell}));")
+        parts.after_row.append(f"store({cell}, {kind}_({load}({cell}), sum{k}));")
+        parts.finish.append(f"{down}*{_POINTER[root.target.type]}({to}) = {kind}_across({load}({cell}));")
 
 
 class _Parts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from mepg.native.graph import COMPARISONS, At, Index, Node, Unsupported, of_argument, place
+from mepg.native.graph import COMPARISONS, FROM_LIBRARY, At, Index, Node, Unsupported, of_argument, place
 from mepg.native.items import Loops
 from mepg.native.place import Buffer, Placement
 
@@ -17,7 +17,7 @@ _INFIX = {
 }  # fmt: skip
 _CALLED = {
     "div", "rem", "max", "min", "abs", "sqrt", "rsqrt", "exp", "log", "log1p", "tanh", "erf_inv", "round", "sign",
-    "floor",
+    "floor", *FROM_LIBRARY, "population_count", "clz", "rint", "round_away",
 }  # fmt: skip
 
 
@@ -37,7 +37,11 @@ class Addresses:
             node, index = self.placement.fusion.resolve(at.through[0], list(at.through[1]))
             if node.op == "constant":
                 return str(min(max(node.settings["value"], 0), at.limit - 1) + at.offset)
-            inner = f"within(one_i({self.address(node, place(node, index), column)}), {at.limit})"
+            if node.op == "iota":
+                value = self.number(index[node.settings["axis"]], column)
+            else:
+                value = f"one_i({self.address(node, place(node, index), column)})"
+            inner = f"within({value}, {at.limit})"
             return f"({inner} + {at.offset})" if at.offset else inner
         if not at.variable:
             return str(at.offset)
@@ -109,15 +113,21 @@ class Expressions:
             return f"all(one_{letter}({addresses.address(node, places)}))"
         if addresses.neighbours(node, places):
             return f"load_{letter}({addresses.address(node, places)})"
-        element = f"one_{letter}({addresses.address(node, places, 'at')})"
+        return self._each_lane(VECTOR[node.type], f"one_{letter}({addresses.address(node, places, 'at')})")
+
+    def _each_lane(self, vector: str, element: str) -> str:
+        """A vector, lane by lane; the column is called `at`."""
         inside = f"const int at = within(c + lane, {self._columns});"
-        return f"each<{VECTOR[node.type]}>([&](int lane) {{ {inside} return {element}; }})"
+        return f"each<{vector}>([&](int lane) {{ {inside} return {element}; }})"
 
     def _iota(self, node: Node, index: Index) -> str:
         at = index[node.settings["axis"]]
-        number = (
-            f"lanes() + {self._addresses.number(at)}" if at.variable == "c" else f"all({self._addresses.number(at)})"
-        )
+        if at.variable == "c":
+            number = f"lanes() + {self._addresses.number(at)}"
+        elif "c" in at.variables:
+            number = self._each_lane("vi", self._addresses.number(at, "at"))
+        else:
+            number = f"all({self._addresses.number(at)})"
         return number if node.type == "i32" else f"converted<{VECTOR[node.type]}>({number})"
 
 
@@ -134,8 +144,8 @@ def _literal(node: Node) -> str:
 def _operation(node: Node, given: list[str]) -> str:
     op, kind, vector = node.op, node.arguments[0].type, VECTOR[node.type]
     if op in COMPARISONS:
-        if kind == "bool" and op not in ("eq", "ne"):
-            raise Unsupported(f"{op} of bool")
+        if kind == "bool" and op not in ("eq", "ne"):  # true is -1
+            given = given[::-1]
         return f"(vi)({given[0]} {_INFIX[op]} {given[1]})"
     if op in _INFIX:
         return f"{given[0]} {_INFIX[op]} {given[1]}"
@@ -154,7 +164,9 @@ def _operation(node: Node, given: list[str]) -> str:
     simple = {"neg": "-{}", "not": "~{}", "bitcast": f"({vector}){{}}"}
     if op in simple:
         return simple[op].format(given[0])
-    shifts = {"shift_left": "shift_left_", "shift_right_logical": "shift_right_"}
+    shifts = {
+        "shift_left": "shift_left_", "shift_right_logical": "shift_right_", "shift_right_arithmetic": "shift_down_",
+    }  # fmt: skip
     if op in shifts:
         return f"{shifts[op]}({', '.join(given)})"
     raise Unsupported(op)

@@ -7,17 +7,21 @@ says which element of which other node it shows.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 Shape = tuple[int, ...]
 NUMPY: dict[str, Any] = {"f32": np.float32, "i32": np.int32, "u32": np.uint32, "bool": np.bool_}
 VIEWS = {"broadcast", "reshape", "transpose", "slice", "take"}
 COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
+FROM_LIBRARY = {  # functions of C's library: an element at a time
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "cos", "cosh", "erf", "erfc", "exp2",
+    "expm1", "nextafter", "sin", "sinh", "tan",
+}  # fmt: skip
 
 
 class Unsupported(Exception):
@@ -155,6 +159,7 @@ class Graph:
 
     def __init__(self) -> None:
         self.top = self.block = Block()
+        self.tables: dict[Any, Node] = {}  # arrays of constants: inputs that are always the same
         self._count = 0
 
     def add(self, op: str, arguments: Sequence[Node], shape: Iterable[int], type: str, **settings: Any) -> Node:
@@ -189,6 +194,18 @@ class Graph:
         node = self.add("constant", (), shape, type, value=NUMPY[type](value).item())
         self.block = around
         return node
+
+    def table(self, array: npt.NDArray[Any], shape: Iterable[int], type: str) -> Node:
+        """An array of constants."""
+        array, shape = np.ascontiguousarray(array, NUMPY[type]), tuple(int(d) for d in shape)
+        words = array.tobytes()
+        if array.size and words == array.ravel()[:1].tobytes() * array.size:
+            return self.constant(array.ravel()[0], shape, type)
+        if (shape, type, words) not in self.tables:
+            around, self.block = self.block, self.top
+            self.tables[shape, type, words] = self.new("input", (), shape, type, rows=True, array=array)
+            self.block = around
+        return self.tables[shape, type, words]
 
     def _view(self, op: str, below: Node, shape: Iterable[int], *others: Node, **settings: Any) -> Node:
         if below.op == "constant":
@@ -244,6 +261,36 @@ class Graph:
         """Along each axis below: an axis of this shape, a fixed place, or a number that is computed. See `_take`."""
         return self._view("take", below, shape, *numbers, source=tuple(source))
 
+    def counting(self, start: Node | int, step: int, size: int) -> Node:
+        """start, start + step, start + 2 step, ...: along one more axis if the start is an array."""
+        begin = self.constant(start, (), "i32") if isinstance(start, int) else start
+        shape = (*begin.shape, size)
+        count = self.add("iota", (), shape, "i32", axis=len(shape) - 1)
+        steps = self.elementwise("mul", (count, self.constant(step, (), "i32")), "i32")
+        begin = self.reshape(begin, (*begin.shape, 1)) if begin.shape else begin
+        return self.elementwise("add", (steps, begin), "i32")
+
+    def clip(self, number: Node, most: int) -> Node:
+        """A whole number from 0 to so many."""
+        low = self.elementwise("max", (number, self.constant(0, (), "i32")), "i32")
+        return self.elementwise("min", (low, self.constant(most, (), "i32")), "i32")
+
+    def pick(self, below: Node, numbers: dict[int, Node]) -> Node:
+        """Along some axes, the elements with these numbers."""
+        shape = tuple(numbers[a].shape[0] if a in numbers else d for a, d in enumerate(below.shape))
+        which = list(numbers)
+        source = [("number", which.index(a) + 1, (a,)) if a in numbers else ("axis", a) for a in range(len(shape))]
+        return self.take(below, shape, source, *numbers.values())
+
+    def join(self, pieces: Sequence[Node], axis: int) -> Node:
+        """One after the other along an axis."""
+        pieces = [piece for piece in pieces if piece.shape[axis]]
+        if len(pieces) == 1:
+            return pieces[0]
+        shape = list(pieces[0].shape)
+        shape[axis] = sum(piece.shape[axis] for piece in pieces)
+        return self.add("concatenate", pieces, shape, pieces[0].type, axis=axis)
+
     def elementwise(self, op: str, arguments: Sequence[Node], type: str, **settings: Any) -> Node:
         """An operation on elements, or something simpler that gives the same."""
         rank = max(len(a.shape) for a in arguments)
@@ -291,55 +338,6 @@ class Graph:
 
     def _spread(self, node: Node, shape: Shape) -> Node:
         return self.broadcast(node, shape, range(len(shape)) if node.shape else ())
-
-    def reduce(self, kind: str, below: Node, axes: Sequence[int]) -> Node:
-        """sum, max, min or any, over axes; over short ones that are not the last, written out."""
-        if 0 in below.shape:
-            if kind != "sum":
-                raise Unsupported(f"the {kind} of no numbers")
-            return self.constant(0, [d for i, d in enumerate(below.shape) if i not in axes], below.type)
-        for axis in sorted(axes, reverse=True):
-            size, rest = below.shape[axis], below.shape[:axis] + below.shape[axis + 1 :]
-            inner = axis in [i for i, d in enumerate(below.shape) if d > 1][-2:] and below.type == "f32"
-            alone = math.prod(below.shape) == size
-            if (
-                size == 1
-                or not inner
-                or (size <= 16 and (alone or (axis < len(below.shape) - 1 and size * 4 < max(rest))))
-            ):
-                below = self._write_out(kind, below, axis)
-                axes = [a - (a > axis) for a in axes if a != axis]
-        if not axes:
-            return below
-        shape = [d for i, d in enumerate(below.shape) if i not in axes]
-        return self.add("reduce", (below,), shape, below.type, kind=kind, axes=tuple(sorted(axes)))
-
-    def _along(self, below: Node, axis: int) -> list[Node]:
-        size, rest = below.shape[axis], below.shape[:axis] + below.shape[axis + 1 :]
-        if size > 64:
-            raise Unsupported(f"a reduction of {size} numbers along a leading axis")
-        return [self.reshape(self.part(below, axis, i, i + 1), rest) for i in range(size)]
-
-    def _write_out(self, kind: str, below: Node, axis: int) -> Node:
-        op = {"sum": "add", "max": "max", "min": "min", "any": "or", "all": "and"}[kind]
-        first, *others = self._along(below, axis)
-        for other in others:
-            first = self.elementwise(op, (first, other), first.type)
-        return first
-
-    def best(self, below: Node, axis: int, better: str) -> Node:
-        """The place of the first best number (or NaN) along an axis."""
-        first, *others = self._along(below, axis)
-        found = self.constant(0, first.shape, "i32")
-        for i, other in enumerate(others, 1):
-            beats = self.elementwise(better, (other, first), "bool")
-            if other.type == "f32":
-                missing = self.elementwise("ne", (other, other), "bool")
-                valid = self.elementwise("eq", (first, first), "bool")
-                beats = self.elementwise("or", (beats, self.elementwise("and", (missing, valid), "bool")), "bool")
-            first = self.elementwise("select", (beats, first, other), first.type)
-            found = self.elementwise("select", (beats, found, self.constant(i, (), "i32")), "i32")
-        return found
 
 
 _FOLD: dict[str, Callable[..., Any]] = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from mepg.native.graph import At, Block, Node, Shape
 
-CALLS = {"split_key", "fold_in_key", "bits", "bits_in_halves", "sort", "relayout"}
+CALLS = {"split_key", "fold_in_key", "bits", "bits_in_halves", "sort", "relayout", "order", "scatter"}
 
 
 def panel_width(node: Node) -> int:

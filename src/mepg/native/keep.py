@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from mepg.native.graph import VIEWS, At, Block, Graph, Index, Node, everywhere, look, place, variables_of
+from mepg.native.graph import FROM_LIBRARY, VIEWS, At, Block, Graph, Index, Node, everywhere, look, place, variables_of
 from mepg.native.items import CALLS, Operand, panel_width
 
 _IN_MEMORY = CALLS | {"input", "product", "reduce", "concatenate", "result", "branch", "loop", "pack"}
-_COSTLY = {"exp", "log", "log1p", "tanh", "erf_inv", "pow", "div", "sqrt", "rsqrt", "rem"}
+_COSTLY = {"exp", "log", "log1p", "tanh", "erf_inv", "pow", "div", "sqrt", "rsqrt", "rem", *FROM_LIBRARY}
 _CHEAP = 6  # a value that costs no more is rather computed twice than stored
 FREE = {"constant", "iota"}
 

@@ -103,6 +103,8 @@ INLINE vu min_(vu a, vu b) { return a > b ? b : a; }
 INLINE vf abs_(vf a) { return (vf)((vu)a & 0x7fffffffu); }
 INLINE vi abs_(vi a) { return a < 0 ? -a : a; }
 INLINE vf sign_(vf a) { return a > 0 ? all(1.f) : a < 0 ? all(-1.f) : a; }
+INLINE vi sign_(vi a) { return (a < 0) - (a > 0); }
+INLINE vu sign_(vu a) { return a != 0u ? all(1u) : a; }
 
 INLINE vf fma_(vf a, vf b, vf c) {
 #if LANES == 16
@@ -128,6 +130,16 @@ INLINE vf sqrt_(vf a) {
 #endif
 }
 INLINE vf rsqrt_(vf a) { return 1.f / sqrt_(a); }
+#define FROM_LIBRARY(name, f) INLINE vf name##_(vf a) { return each<vf>([&](int lane) { return f(a[lane]); }); }
+FROM_LIBRARY(acos, acosf) FROM_LIBRARY(acosh, acoshf) FROM_LIBRARY(asin, asinf) FROM_LIBRARY(asinh, asinhf)
+FROM_LIBRARY(atan, atanf) FROM_LIBRARY(atanh, atanhf) FROM_LIBRARY(cbrt, cbrtf) FROM_LIBRARY(ceil, ceilf)
+FROM_LIBRARY(cos, cosf) FROM_LIBRARY(cosh, coshf) FROM_LIBRARY(erf, erff) FROM_LIBRARY(erfc, erfcf)
+FROM_LIBRARY(exp2, exp2f) FROM_LIBRARY(expm1, expm1f) FROM_LIBRARY(rint, rintf) FROM_LIBRARY(round_away, roundf)
+FROM_LIBRARY(sin, sinf) FROM_LIBRARY(sinh, sinhf) FROM_LIBRARY(tan, tanf)
+INLINE vf atan2_(vf a, vf b) { return each<vf>([&](int lane) { return atan2f(a[lane], b[lane]); }); }
+INLINE vf nextafter_(vf a, vf b) { return each<vf>([&](int lane) { return nextafterf(a[lane], b[lane]); }); }
+template <class V> INLINE V population_count_(V a) { return each<V>([&](int lane) { return __builtin_popcount(a[lane]); }); }
+template <class V> INLINE V clz_(V a) { return each<V>([&](int lane) { return a[lane] ? __builtin_clz(a[lane]) : 32; }); }
 INLINE vf floor_(vf a) { return each<vf>([&](int lane) { return floorf(a[lane]); }); }
 
 // By zero as XLA has it: all bits set for a quotient, the dividend for a remainder.
@@ -141,6 +153,8 @@ INLINE vu shift_left_(vu a, vu b) { return b < 32u ? a << (b & 31u) : a ^ a; }
 INLINE vu shift_right_(vu a, vu b) { return b < 32u ? a >> (b & 31u) : a ^ a; }
 INLINE vi shift_left_(vi a, vi b) { return (vi)shift_left_((vu)a, (vu)b); }
 INLINE vi shift_right_(vi a, vi b) { return (vi)shift_right_((vu)a, (vu)b); }
+INLINE vi shift_down_(vi a, vi b) { return a >> ((vu)b < 32u ? b : all(31)); }  // the sign comes in from above
+INLINE vu shift_down_(vu a, vu b) { return (vu)shift_down_((vi)a, (vi)b); }
 
 // The nearest bfloat16, of two equally near ones the even one.
 INLINE vf round_(vf x) {
@@ -210,15 +224,17 @@ template <class V> INLINE V converted(vu a) { return __builtin_convertvector(a, 
 template <class V> INLINE V counted(vi which) { return converted<V>(-which); }  // of a choice: 0 or 1
 
 // Sums go by halves, the same way for every length of a vector.
-template <class F> INLINE float across(vf x, F f) {
+template <class V, class F> INLINE auto across(V x, F f) {
   for (int n = L / 2; n; n /= 2)
     for (int lane = 0; lane < n; lane++) x[lane] = f(x[lane], x[lane + n]);
   return x[0];
 }
-INLINE float sum_across(vf x) { return across(x, [](float a, float b) { return a + b; }); }
-INLINE float max_across(vf x) { return across(x, [](float a, float b) { return a < b || b != b ? b : a; }); }
-INLINE float min_across(vf x) { return across(x, [](float a, float b) { return a > b || b != b ? b : a; }); }
-INLINE vf sum_(vf a, vf b) { return a + b; }
+template <class V> INLINE auto sum_across(V x) { return across(x, [](auto a, auto b) { return a + b; }); }
+template <class V> INLINE auto prod_across(V x) { return across(x, [](auto a, auto b) { return a * b; }); }
+template <class V> INLINE auto max_across(V x) { return across(x, [](auto a, auto b) { return a < b || b != b ? b : a; }); }
+template <class V> INLINE auto min_across(V x) { return across(x, [](auto a, auto b) { return a > b || b != b ? b : a; }); }
+template <class V> INLINE V sum_(V a, V b) { return a + b; }
+template <class V> INLINE V prod_(V a, V b) { return a * b; }
 
 // ---- Keys: Threefry-2x32 with 20 rounds
 
@@ -277,6 +293,36 @@ APART void sort(const word* keys, const word* values, int n, word* to_keys, word
     int j = i;
     for (; j > 0 && to_keys[j - 1] > keys[i]; j--) to_keys[j] = to_keys[j - 1], to_values[j] = to_values[j - 1];
     to_keys[j] = keys[i], to_values[j] = values[i];
+  }
+}
+// The places of each row's numbers in rising order, equal ones as they come; NaN is last. The first key decides, then the
+// next. Kinds: f, i, u or b for each key. A row more than there are is used to merge.
+INLINE uint32_t rank_of(uint32_t x, char kind) {
+  if (kind == 'i') return x ^ 0x80000000u;
+  if (kind != 'f') return x;
+  if ((x & 0x7fffffffu) > 0x7f800000u) return 0xffffffffu;
+  return x == 0x80000000u ? x : x >> 31 ? ~x : x | 0x80000000u;
+}
+APART void order(const word* const* keys, const char* kinds, int rows, int n, number* to) {
+  for (int r = 0; r < rows; r++) {
+    const auto before = [&](int a, int b) {
+      for (int k = 0; kinds[k]; k++) {
+        const uint32_t x = rank_of(keys[k][(size_t)r * n + a], kinds[k]), y = rank_of(keys[k][(size_t)r * n + b], kinds[k]);
+        if (x != y) return x < y;
+      }
+      return false;
+    };
+    number *from = to + (size_t)r * n, *other = to + (size_t)rows * n;
+    for (int i = 0; i < n; i++) from[i] = i;
+    for (int run = 1; run < n; run *= 2) {
+      for (int start = 0; start < n; start += 2 * run) {
+        const int middle = start + run < n ? start + run : n, end = start + 2 * run < n ? start + 2 * run : n;
+        for (int i = start, j = middle, k = start; k < end; k++)
+          other[k] = i < middle && (j >= end || !before(from[j], from[i])) ? from[i++] : from[j++];
+      }
+      std::swap(from, other);
+    }
+    if (from != to + (size_t)r * n) memcpy(to + (size_t)r * n, from, (size_t)n * 4);
   }
 }
 

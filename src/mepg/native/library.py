@@ -23,8 +23,9 @@ from mepg.native.emit import program
 from mepg.native.fuse import Fusion
 from mepg.native.graph import NUMPY, Graph, Shape, Unsupported
 from mepg.native.place import Placement, state_buffers
+from mepg.native.primitives import form
 from mepg.native.processor import Instructions, best
-from mepg.native.trace import Tracer, form
+from mepg.native.trace import Tracer
 
 Rows = npt.NDArray[Any]
 StateUse = Literal["none", "read", "written"]
@@ -97,12 +98,14 @@ class Compiled:
 
     def __init__(self, generated: Generated, instructions: Instructions) -> None:
         self.text, placement, self._outputs, self.writes_state = generated
-        self._inputs = [Form(node.shape, node.type) for node in placement.external]
+        self._inputs = [Form(node.shape, node.type) for node in placement.external if "array" not in node.settings]
+        # Arrays of constants are given each time, after the arguments.
+        self._tables = [_as_words(n.settings["array"]) for n in placement.external if "array" in n.settings]
         self._state = [Form(node.shape, node.type) for node in placement.state]
         self._accepted: State | None = None
         self._sizes = [math.prod(each.shape) for each in self._inputs]
         self._made = [(each.shape, np.int32 if each.type == "bool" else NUMPY[each.type]) for each in self._outputs]
-        self._given, self._found = (ctypes.c_void_p * len(each) for each in (self._inputs, self._outputs))
+        self._given, self._found = (ctypes.c_void_p * len(each) for each in (placement.external, self._outputs))
         self._memory = _words(placement.words)
         self._address = int(self._memory.ctypes.data)
         self._one_at_a_time = threading.Lock()  # all calls compute in the same memory
@@ -143,6 +146,7 @@ class Compiled:
             sizes.append(rows.size if numbers is None else len(numbers) * rows.shape[1])
         if self._sizes != sizes:
             raise TypeError("the arrays do not have the shapes that this was compiled for")
+        given += self._tables
         found = [np.empty(shape, type_of) for shape, type_of in self._made]
         addresses = self._given(*map(_address, given)), self._given(*which), self._found(*map(_address, found))
         with self._one_at_a_time:
@@ -178,7 +182,7 @@ def compile_function(
     find_compiler()  # before anything else: without one, what it could not compile is of no interest
     try:
         generated = _generate(function, examples, state, instructions, threads)
-    except (Unsupported, TypeError):
+    except Unsupported:
         raise
     except Exception as error:  # a function that nobody thought of when this was written
         raise CannotBuild(f"the generator does not understand this agent: {one_line(error)}") from error
@@ -200,12 +204,16 @@ def _generate(
         shape_of, type_of = form(variable.aval)
         nodes.append(graph.new("input", (), shape_of, type_of, rows=k >= count))
     graph.top.outputs = Tracer(graph).inline(traced.jaxpr, traced.consts, nodes)
+    if any(0 in node.shape for node in (*nodes, *graph.top.outputs)):
+        raise Unsupported("an argument or a result without any numbers")
     written = len(jax.tree.leaves(shape[0])) if state == "written" else 0
     if written not in (0, count):
         raise TypeError("a function that writes its state returns as many arrays first")
     graph.top.carried = nodes[:written]
     outputs = [Form(node.shape, node.type) for node in graph.top.outputs[written:]]
-    placement = Placement(Fusion(graph, bfloat16=instructions.bfloat16), nodes[:count], nodes[count:])
+    placement = Placement(
+        Fusion(graph, bfloat16=instructions.bfloat16), nodes[:count], [*nodes[count:], *graph.tables.values()]
+    )
     return Generated(program(placement, instructions.lanes, threads), placement, outputs, written > 0)
 
 

@@ -1,4 +1,8 @@
-"""From a jaxpr to a graph. Every primitive that can be compiled has a line here; any other is `Unsupported`."""
+"""From a jaxpr to a graph: calls, branches and loops, chance. The other primitives have a method in `Primitives`.
+
+One that has none, or that looks different in another release of JAX, is taken apart by JAX's own lowering (`apart`).
+What that does not help either is `Unsupported`.
+"""
 
 from __future__ import annotations
 
@@ -7,35 +11,51 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from jax.extend import core
 
-from mepg.native.graph import COMPARISONS, At, Graph, Node, Unsupported
+from mepg.errors import one_line
+from mepg.native.apart import inputs, take_apart
+from mepg.native.graph import COMPARISONS, FROM_LIBRARY, At, Graph, Node, Unsupported
+from mepg.native.primitives import Primitives, form
 
-_TYPES = {"float32": "f32", "int32": "i32", "uint32": "u32", "bool": "bool"}
 _ELEMENTWISE = {
     "add", "sub", "mul", "div", "max", "min", "neg", "abs", "sqrt", "rsqrt", "exp", "log", "log1p", "tanh", "erf_inv",
-    "rem", "and", "or", "xor", "not", "shift_left", "shift_right_logical", "pow", "sign", "floor", *COMPARISONS,
+    "rem", "and", "or", "xor", "not", "shift_left", "shift_right_logical", "shift_right_arithmetic", "pow", "sign",
+    "floor", "population_count", "clz", *COMPARISONS, *FROM_LIBRARY,
 }  # fmt: skip
 _NOTHING = {"random_wrap", "random_unwrap", "copy", "stop_gradient", "optimization_barrier"}
-_CALLS = {"jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint"}
+_CALLS = {
+    "jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "remat",
+    "remat2", "checkpoint", "composite",
+}  # fmt: skip
+_LOGICAL = {"add": "or", "max": "or", "mul": "and", "min": "and"}  # what these are for true and false
 
 
-def form(aval: Any) -> tuple[tuple[int, ...], str]:
-    """The shape and type of a value; a random key is two words."""
-    name = str(aval.dtype)
-    if name.startswith("key<"):
-        return (*aval.shape, 2), "u32"
-    if name not in _TYPES:
-        raise Unsupported(name)
-    return tuple(aval.shape), _TYPES[name]
+def as_array(value: Any) -> npt.NDArray[Any]:
+    """A NumPy array; of a random key, its words."""
+    is_key = isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(value) if is_key else value)
 
 
-class Tracer:
+def opened(inner: Any) -> tuple[Any, Any]:
+    """A jaxpr and its constants, whether it is closed over them or has none."""
+    return getattr(inner, "jaxpr", inner), getattr(inner, "consts", ())
+
+
+class Hopeless(Unsupported):
+    """Nor can JAX's own lowering help."""
+
+
+class Tracer(Primitives):
     """Adds a jaxpr's equations to a graph."""
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+        super().__init__(graph)
+        self._apart = False
 
     def inline(self, jaxpr: Any, constants: Any, arguments: list[Node]) -> list[Node]:
         """The nodes of a jaxpr's outputs."""
@@ -44,14 +64,11 @@ class Tracer:
 
         def read(variable: Any) -> Node:
             if isinstance(variable, core.Literal):
-                return graph.constant(np.asarray(variable.val).item(), *form(variable.aval))
+                return graph.table(as_array(variable.val), *form(variable.aval))
             return values[variable]
 
         for variable, constant in zip(jaxpr.constvars, constants, strict=True):
-            array = np.asarray(constant)
-            if array.size != 1:
-                raise Unsupported("an array of constants")
-            values[variable] = graph.constant(array.item(), *form(variable.aval))
+            values[variable] = graph.table(as_array(constant), *form(variable.aval))
         values.update(zip(jaxpr.invars, arguments, strict=True))
         for equation in jaxpr.eqns:
             found = self._equation(equation, [read(v) for v in equation.invars])
@@ -59,200 +76,51 @@ class Tracer:
         return [read(v) for v in jaxpr.outvars]
 
     def _equation(self, equation: Any, given: list[Node]) -> list[Node]:
+        try:
+            return self._known(equation, given)
+        except Hopeless:
+            raise
+        except Exception as error:  # no method, or one for an equation that looked different in another JAX
+            if self._apart:
+                raise
+            return self._take_apart(equation, given, error)
+
+    def _take_apart(self, equation: Any, given: list[Node], reason: Exception) -> list[Node]:
+        """By JAX's own lowering, once: what that does not know is hopeless."""
+        self._apart = True
+        try:
+            which = [next(i for i, v in enumerate(equation.invars) if v is each) for each in inputs(equation)]
+            return self.inline(*opened(take_apart(equation)), [given[i] for i in which])
+        except Exception as error:
+            if isinstance(reason, Unsupported):
+                raise Hopeless(str(reason)) from error
+            raise Hopeless(f"{equation.primitive.name}: {one_line(reason)}") from error
+        finally:
+            self._apart = False
+
+    def _known(self, equation: Any, given: list[Node]) -> list[Node]:
         name, settings = equation.primitive.name, equation.params
         if name in _CALLS:
-            inner = settings.get("jaxpr") or settings.get("call_jaxpr")
-            jaxpr, constants = (inner.jaxpr, inner.consts) if hasattr(inner, "jaxpr") else (inner, ())
-            return self.inline(jaxpr, constants, given)
-        if name in ("cond", "scan", "split", "sort"):
+            inner = next(settings[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr") if key in settings)
+            return self.inline(*opened(inner), given)
+        forms = [form(variable.aval) for variable in equation.outvars]
+        if not forms:
+            raise Unsupported(name)
+        if all(0 in shape for shape, _ in forms):
+            return [self.graph.constant(0, *each) for each in forms]
+        if name in ("cond", "scan", "while", "split", "unstack", "sort", "top_k"):
             several: Callable[..., list[Node]] = getattr(self, f"_{name}")
             return several(equation, given, **settings)
-        shape, type = form(equation.outvars[0].aval)
+        shape, type = forms[0]
         if name in _NOTHING:
-            return [given[0]]
+            return given[: len(forms)]
         if name in _ELEMENTWISE:
+            name = _LOGICAL.get(name, name) if type == "bool" else name
             return [self.graph.elementwise(name, given, type)]
-        method: Callable[..., Node] | None = getattr(self, f"_{name}", None)
+        method: Callable[..., Node] | None = getattr(self, f"_{name.replace('-', '_')}", None)
         if method is None:
             raise Unsupported(name)
         return [method(equation, given, shape, type)]
-
-    # Elements
-
-    def _add_any(self, _: Any, given: list[Node], __: Any, type: str) -> Node:
-        return self.graph.elementwise("add", given, type)
-
-    def _square(self, _: Any, given: list[Node], __: Any, type: str) -> Node:
-        return self.graph.elementwise("mul", (given[0], given[0]), type)
-
-    def _integer_pow(self, equation: Any, given: list[Node], __: Any, type: str) -> Node:
-        power, x = equation.params["y"], given[0]
-        if not 1 <= power <= 4:
-            raise Unsupported(f"integer_pow of {power}")
-        product = x
-        for _ in range(power - 1):
-            product = self.graph.elementwise("mul", (product, x), type)
-        return product
-
-    def _select_n(self, _: Any, given: list[Node], __: Any, type: str) -> Node:
-        if len(given) != 3 or given[0].type != "bool":
-            raise Unsupported("select_n among many")
-        return self.graph.elementwise("select", given, type)
-
-    def _convert_element_type(self, _: Any, given: list[Node], __: Any, type: str) -> Node:
-        return given[0] if given[0].type == type else self.graph.elementwise("convert", given, type)
-
-    def _bitcast_convert_type(self, _: Any, given: list[Node], __: Any, type: str) -> Node:
-        return self.graph.elementwise("bitcast", given, type)
-
-    def _reduce_precision(self, equation: Any, given: list[Node], _: Any, type: str) -> Node:
-        if (equation.params["exponent_bits"], equation.params["mantissa_bits"]) != (8, 7):
-            raise Unsupported("reduce_precision to something other than bfloat16")
-        below = given[0]
-        if below.op == "transpose":  # the same numbers, rounded where they lie
-            rounded = self.graph.elementwise("round", below.arguments, type)
-            return self.graph.transpose(rounded, below.settings["permutation"])
-        return self.graph.elementwise("round", given, type)
-
-    def _logistic(self, _: Any, given: list[Node], __: Any, type: str) -> Node:
-        graph, one = self.graph, self.graph.constant(1.0, (), type)
-        power = graph.elementwise("exp", (graph.elementwise("neg", given, type),), type)
-        return graph.elementwise("div", (one, graph.elementwise("add", (one, power), type)), type)
-
-    def _iota(self, equation: Any, _: list[Node], shape: Any, type: str) -> Node:
-        return self.graph.add("iota", (), shape, type, axis=equation.params["dimension"])
-
-    # Views
-
-    def _broadcast_in_dim(self, equation: Any, given: list[Node], shape: Any, _: str) -> Node:
-        dims = list(equation.params["broadcast_dimensions"])
-        return self.graph.broadcast(given[0], shape, dims + [len(shape) - 1] * (len(given[0].shape) - len(dims)))
-
-    def _tile(self, equation: Any, given: list[Node], shape: Any, _: str) -> Node:
-        pairs = zip(equation.params["reps"], given[0].shape, strict=True)
-        apart = tuple(size for pair in pairs for size in pair)  # how often, and each time so many
-        return self.graph.reshape(self.graph.broadcast(given[0], apart, range(1, len(apart), 2)), shape)
-
-    def _reshape(self, _: Any, given: list[Node], shape: Any, __: str) -> Node:
-        return self.graph.reshape(given[0], shape)
-
-    _squeeze = _expand_dims = _reshape
-
-    def _transpose(self, equation: Any, given: list[Node], shape: Any, _: str) -> Node:
-        permutation = list(equation.params["permutation"])
-        return self.graph.transpose(given[0], permutation + list(range(len(permutation), len(shape))))
-
-    def _slice(self, equation: Any, given: list[Node], shape: Any, _: str) -> Node:
-        start, stop = list(equation.params["start_indices"]), list(equation.params["limit_indices"])
-        if set(equation.params["strides"] or ()) - {1}:
-            raise Unsupported("slice with strides")
-        words = len(shape) - len(start)  # of a key
-        return self.graph.slice(given[0], start + [0] * words, stop + [2] * words)
-
-    def _split(self, _: Any, given: list[Node], *, axis: int, sizes: Any) -> list[Node]:
-        ends = np.cumsum(sizes)
-        return [self.graph.part(given[0], axis, int(end - n), int(end)) for n, end in zip(sizes, ends, strict=True)]
-
-    def _concatenate(self, equation: Any, given: list[Node], shape: Any, type: str) -> Node:
-        return self.graph.add("concatenate", given, shape, type, axis=equation.params["dimension"])
-
-    def _stack(self, equation: Any, given: list[Node], shape: Any, type: str) -> Node:
-        axis = equation.params["axis"]
-        one = [(*shape[:axis], 1, *shape[axis + 1 :])] * len(given)
-        pieces = [self.graph.reshape(x, each) for x, each in zip(given, one, strict=True)]
-        return self.graph.add("concatenate", pieces, shape, type, axis=axis)
-
-    def _dynamic_slice(self, _: Any, given: list[Node], shape: Any, __: str) -> Node:
-        below, *starts = given
-        source: list[tuple[Any, ...]] = []
-        for axis, size in enumerate(shape):
-            if size == below.shape[axis]:
-                source.append(("axis", axis))
-            elif size == 1:
-                source.append(("number", axis + 1, ()))
-            else:
-                raise Unsupported("dynamic_slice of several")
-        return self.graph.take(below, shape, source, *starts)
-
-    def _gather(self, equation: Any, given: list[Node], shape: Any, _: str) -> Node:
-        """One element of some axes, all of the others: x[i], take_along_axis."""
-        below, numbers = given
-        d, sizes = equation.params["dimension_numbers"], equation.params["slice_sizes"]
-        if len(d.start_index_map) != 1 or numbers.shape[-1] != 1:
-            raise Unsupported("gather along several axes")
-        numbers = self.graph.reshape(numbers, numbers.shape[:-1])
-        batch = [axis for axis in range(len(shape)) if axis not in d.offset_dims]
-        offsets = iter(d.offset_dims)
-        source: list[tuple[Any, ...]] = []
-        for axis, size in enumerate(sizes):
-            offset = None if axis in (*d.collapsed_slice_dims, *d.operand_batching_dims) else next(offsets)
-            if axis in d.operand_batching_dims:
-                which = d.start_indices_batching_dims[d.operand_batching_dims.index(axis)]
-                source.append(("axis", batch[which]))
-            elif axis in d.start_index_map and below.shape[axis] > 1:
-                if size != 1:
-                    raise Unsupported("gather of several")
-                source.append(("number", 1, tuple(batch)))
-            else:
-                source.append(("at", At()) if offset is None else ("axis", int(offset)))
-        return self.graph.take(below, shape, source, numbers)
-
-    # Reductions and products
-
-    def _reduce(self, equation: Any, given: list[Node], _: Any, __: str) -> Node:
-        kind = {"or": "any", "and": "all"}.get(equation.primitive.name[7:], equation.primitive.name[7:])
-        return self.graph.reduce(kind, given[0], [int(a) for a in equation.params["axes"]])
-
-    _reduce_sum = _reduce_max = _reduce_min = _reduce_or = _reduce_and = _reduce
-
-    def _argmin(self, equation: Any, given: list[Node], _: Any, __: str) -> Node:
-        return self.graph.best(given[0], equation.params["axes"][0], "lt")
-
-    def _argmax(self, equation: Any, given: list[Node], _: Any, __: str) -> Node:
-        return self.graph.best(given[0], equation.params["axes"][0], "gt")
-
-    def _dot_general(self, equation: Any, given: list[Node], shape: Any, _: str) -> Node:
-        """Axes are named: k is summed over, i and n are the result's rows and columns, l0, l1, ... lead."""
-        (ours, theirs), (batch_a, batch_b) = equation.params["dimension_numbers"]
-        a, b = given
-        if len(ours) != 1 or a.type != "f32":
-            raise Unsupported("dot_general over several axes")
-        names_a, names_b = [""] * len(a.shape), [""] * len(b.shape)
-        names_a[ours[0]] = names_b[theirs[0]] = "k"
-        leading: list[str] = []
-        for i, j in zip(batch_a, batch_b, strict=True):
-            names_a[i] = names_b[j] = f"l{len(leading)}"
-            leading.append(names_a[i])
-        result = list(leading)
-        for names, last in ((names_a, "i"), (names_b, "n")):
-            free = [axis for axis, name in enumerate(names) if not name]
-            for axis in free[:-1]:
-                names[axis] = f"l{len(leading)}"
-                leading.append(names[axis])
-            if free:
-                names[free[-1]] = last
-            result += [names[axis] for axis in free]
-        sizes = {"i": 1, "n": 1, **dict(zip(names_a, a.shape, strict=True)), **dict(zip(names_b, b.shape, strict=True))}
-        order = [*leading, "i", "n"]
-        product = self._product(a, names_a, b, names_b, leading, sizes)
-        product = self.graph.transpose(
-            product, [*map(order.index, result), *(order.index(x) for x in order if x not in result)]
-        )
-        return self.graph.reshape(product, shape)
-
-    def _product(
-        self, a: Node, names_a: list[str], b: Node, names_b: list[str], leading: list[str], sizes: dict[str, int]
-    ) -> Node:
-        if min(sizes["i"], sizes["k"], sizes["n"]) > 1:
-            shape = [sizes[x] for x in (*leading, "i", "n")]
-            return self.graph.add(
-                "product", (a, b), shape, "f32", names=(tuple(names_a), tuple(names_b)), depth=sizes["k"]
-            )
-        space = [*leading, "i", "k", "n"]
-        full = tuple(sizes[x] for x in space)
-        x = self.graph.broadcast(a, full, [space.index(name) for name in names_a])
-        y = self.graph.broadcast(b, full, [space.index(name) for name in names_b])
-        return self.graph.reduce("sum", self.graph.elementwise("mul", (x, y), "f32"), [len(leading) + 1])
 
     # Chance
 
@@ -274,45 +142,69 @@ class Tracer:
             raise Unsupported(f"random_bits of {equation.params['bit_width']} bits")
         return self._random("bits" if equation.ctx.threefry_partitionable else "bits_in_halves", equation, given, shape)
 
-    # Several results
-
-    def _sort(self, _: Any, given: list[Node], *, num_keys: int, **__: Any) -> list[Node]:
-        if len(given) != 2 or num_keys != 1 or len(given[0].shape) != 1 or given[0].type != "u32":
-            raise Unsupported("sort of anything but two vectors by unsigned numbers")
-        node = self.graph.new("sort", given, (), "i32")
-        return self._results(node, [(x.shape, x.type) for x in given])
-
-    def _results(self, node: Node, forms: list[tuple[Any, str]]) -> list[Node]:
-        return [self.graph.add("result", (node,), shape, type, which=k) for k, (shape, type) in enumerate(forms)]
+    # Branches and loops
 
     def _cond(self, equation: Any, given: list[Node], *, branches: Any, **_: Any) -> list[Node]:
         node = self.graph.new("branch", given[:1], (), "i32")
         node.settings["blocks"] = [
-            self.graph.inside(node, partial(self.inline, branch.jaxpr, branch.consts, given[1:])) for branch in branches
+            self.graph.inside(node, partial(self.inline, *opened(branch), given[1:])) for branch in branches
         ]
         return self._results(node, [form(v.aval) for v in equation.outvars])
 
     def _scan(
-        self, equation: Any, given: list[Node], *, jaxpr: Any, length: int, num_consts: int, num_carry: int,
-        reverse: bool, **_: Any,
-    ) -> list[Node]:  # fmt: skip
-        if reverse:
-            raise Unsupported("scan in reverse")
-        fixed, start, each = given[:num_consts], given[num_consts:][:num_carry], given[num_consts + num_carry :]
+        self, equation: Any, given: list[Node], *, jaxpr: Any, length: int, reverse: bool, **_: Any
+    ) -> list[Node]:
+        """What is given to each step, and what each leaves, has one axis more outside. The rest is carried or fixed."""
+        inner, constants = opened(jaxpr)
+        each = sum(
+            len(out.aval.shape) > len(v.aval.shape) for out, v in zip(equation.invars, inner.invars, strict=True)
+        )
+        left = sum(len(o.aval.shape) > len(v.aval.shape) for o, v in zip(equation.outvars, inner.outvars, strict=True))
+        carry = len(inner.outvars) - left
+        first = len(given) - each - carry
+        fixed, start, steps = given[:first], given[first : first + carry], given[first + carry :]
         if length == 1:
-            found = self.inline(jaxpr.jaxpr, jaxpr.consts, [*fixed, *start, *(self._step(x, At()) for x in each)])
-            return found[:num_carry] + [self.graph.reshape(x, (1, *x.shape)) for x in found[num_carry:]]
-        node = self.graph.new("loop", start, (), "i32", length=length, carry=num_carry)
+            found = self.inline(inner, constants, [*fixed, *start, *(self._step(x, At()) for x in steps)])
+            return found[:carry] + [self.graph.reshape(x, (1, *x.shape)) for x in found[carry:]]
+
+        def body(carried: list[Node], variable: str) -> list[Node]:
+            return self.inline(inner, constants, [*fixed, *carried, *(self._step(x, At(variable)) for x in steps)])
+
+        return self._loop(start, body, [form(v.aval) for v in equation.outvars], length, reverse)
+
+    def _while(self, equation: Any, given: list[Node], *, cond_jaxpr: Any, body_jaxpr: Any, **_: Any) -> list[Node]:
+        """Whether it goes on is one more value that it carries."""
+        condition, body = opened(cond_jaxpr), opened(body_jaxpr)
+        if condition[0].outvars[0].aval.shape:
+            raise Unsupported("while with an answer for each row")  # JAX's lowering makes it one
+        count = len(equation.outvars)
+        asked = len(condition[0].invars) - count
+        fixed, start = given[asked : len(given) - count], given[len(given) - count :]
+
+        def goes_on(values: list[Node]) -> list[Node]:
+            return self.inline(*condition, [*given[:asked], *values])
+
+        def step(carried: list[Node], _: str) -> list[Node]:
+            new = self.inline(*body, [*fixed, *carried[:-1]])
+            return [*new, *goes_on(new)]
+
+        forms = [form(v.aval) for v in equation.outvars]
+        return self._loop([*start, *goes_on(start)], step, [*forms, ((), "bool")], None)[:-1]
+
+    def _loop(
+        self, start: list[Node], body: Callable[[list[Node], str], list[Node]], forms: list[tuple[Any, str]],
+        length: int | None, reverse: bool = False,
+    ) -> list[Node]:  # fmt: skip
+        node = self.graph.new("loop", start, (), "i32", length=length, carry=len(start), reverse=reverse)
         variable = f"t{node.number}"
 
-        def body() -> list[Node]:
+        def inside() -> list[Node]:
             block = self.graph.block
             block.carried = [self.graph.new("input", (), x.shape, x.type) for x in start]
-            steps = [self._step(x, At(variable)) for x in each]
-            return self.inline(jaxpr.jaxpr, jaxpr.consts, [*fixed, *block.carried, *steps])
+            return body(block.carried, variable)
 
-        node.settings["blocks"] = [self.graph.inside(node, body, variable)]
-        return self._results(node, [form(v.aval) for v in equation.outvars])
+        node.settings["blocks"] = [self.graph.inside(node, inside, variable)]
+        return self._results(node, forms)
 
     def _step(self, x: Node, at: At) -> Node:
         return self.graph.take(x, x.shape[1:], [("at", at), *(("axis", a) for a in range(len(x.shape) - 1))])

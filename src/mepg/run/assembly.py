@@ -10,7 +10,7 @@ from mepg.core.types import Agent, Sizes
 from mepg.envs.env import Env
 from mepg.envs.vector import Envs, make_envs, require_same_spaces
 from mepg.envs.watchdog import Watchdog
-from mepg.errors import UsageError
+from mepg.errors import RunFailure, UsageError, one_line
 from mepg.native.build import CannotBuild, NotWanted
 from mepg.native.check import Disagrees
 from mepg.native.graph import Unsupported
@@ -45,11 +45,20 @@ def make_program(config: Config, agent: Agent, sizes: Sizes) -> tuple[Program, s
         return Program(config, agent, sizes), ""
     try:
         return NativeProgram(config, agent, sizes), ""
-    except (CannotBuild, Unsupported, Disagrees) as error:
-        reason = f"there is no C++ for {error}" if isinstance(error, Unsupported) else str(error)
+    except (UsageError, RunFailure):
+        raise
+    except Exception as error:  # whatever it is: XLA computes the run, or meets the same error and says so
+        reason = _reason(error)
         if config.backend == "native":
             raise UsageError(
                 f"--backend native cannot be used: {reason}; --backend xla works everywhere, in a new run"
             ) from None
         note = "" if isinstance(error, NotWanted) else f"computing with XLA, not with native code: {reason}"
         return Program(config, agent, sizes), note
+
+
+def _reason(error: Exception) -> str:
+    """Why there is no native code."""
+    if isinstance(error, Unsupported):
+        return f"there is no C++ for {error}"
+    return str(error) if isinstance(error, CannotBuild | Disagrees) else f"it failed with {one_line(error)}"
