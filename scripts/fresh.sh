@@ -15,6 +15,7 @@ unshare --mount --pid --fork true 2> /dev/null || unknown "this machine allows n
 
 root=$(mktemp -d "${TMPDIR:-/var/tmp}/mepg-fresh.XXXXXX")
 trap 'rm -rf --one-file-system "$root"' EXIT
+chmod 755 "$root"  # for whoever is not root in it
 trap 'exit 130' INT TERM
 
 # Packages come from where this machine gets its own: the mirror, names of hosts, certificates, and what pip is told.
