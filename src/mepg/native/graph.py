@@ -184,8 +184,10 @@ class Graph:
         """A block with what `make` gives for outputs."""
         around, self.block = self.block, Block(self.block, loop, owner)
         inner = self.block
-        inner.outputs = make()
-        self.block = around
+        try:
+            inner.outputs = make()
+        finally:  # an equation that cannot be added here is tried once more, taken apart
+            self.block = around
         return inner
 
     def constant(self, value: Any, shape: Iterable[int], type: str) -> Node:
