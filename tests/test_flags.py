@@ -40,6 +40,7 @@ def test_a_flag_for_each_setting():
     parser = ArgumentParser()
     flags.add_settings(parser, Some)
     assert parser.parse_args(["--names", "c,,d"]).names == ("c", "d")
+    assert parser.parse_args(["--names", "d,c,d"]).names == ("d", "c"), "csv,csv is one log"
     assert "whose (a,b)" in parser.format_help()
 
 

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from mepg.run.files import hold, open_lock
 from mepg.signals import ending_at_once, ends_at_once, interrupt_between_steps, status_of, stopping
 
 HANDLED = (signal.SIGINT, signal.SIGTERM)
@@ -95,3 +96,67 @@ def test_elsewhere_ctrl_c_is_left_to_others(monkeypatch):
     thread.start()
     thread.join()
     assert errors == []
+
+
+# What an environment may do in a step. `square` has to be where a worker finds it.
+FORKS = """
+import multiprocessing, os, signal, sys, time
+from pathlib import Path
+from mepg.run.files import hold, open_lock
+from mepg.signals import ending_at_once, interrupt_between_steps, stopping
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+pools = multiprocessing.get_context("fork")
+def square(x): return x * x
+"""
+
+
+@pytest.mark.parametrize("inside", ["ending_at_once()", "stopping()", "ending_at_once(), stopping()"])
+def test_a_pool_of_forked_processes_can_end(inside):
+    """Each of its workers is sent SIGTERM, often before it has begun, and waited for."""
+    code = f"""{FORKS}
+for _ in range(20):
+    with {inside}, pools.Pool(3) as pool:
+        assert pool.map(square, [2, 3]) == [4, 9]
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("inside", ["stopping()", "interrupt_between_steps()"])
+def test_ctrl_c_in_a_terminal_leaves_an_environment_its_processes(inside):
+    """It reaches all of them, and the step under way still needs them."""
+    code = f"""{FORKS}
+try:
+    with {inside}, pools.Pool(2) as pool:
+        pool.map(square, [1])
+        os.killpg(0, signal.SIGINT)
+        time.sleep(0.5)
+        print(pool.map(square, [2, 3]))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60, start_new_session=True
+    )
+    assert ended.stdout == "[4, 9]\n" + "interrupted\n" * (inside != "stopping()")
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_process_that_an_environment_left_behind_holds_no_lock(tmp_path):
+    code = f"""{FORKS}
+lock = hold(open_lock(Path("lock")))
+if os.fork() == 0:
+    Path("begun").touch()
+    time.sleep(60)
+while not Path("begun").exists():
+    time.sleep(0.01)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    first = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, start_new_session=True)
+    assert first.wait(60) == -signal.SIGKILL
+    try:
+        with open_lock(tmp_path / "lock") as lock:
+            hold(lock)
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)

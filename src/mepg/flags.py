@@ -29,8 +29,8 @@ def count(text: str) -> int:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Names separated by commas."""
-    return tuple(name for name in text.split(",") if name)
+    """Names separated by commas, each taken once."""
+    return tuple(dict.fromkeys(name for name in text.split(",") if name))
 
 
 def path(text: str) -> Path:

@@ -109,10 +109,11 @@ _not_ours: dict[signal.Signals, Any] = {}  # of the signals that we handle: the 
 
 @functools.cache
 def _leave_forked_processes_alone() -> None:
-    """Give a process that is forked here, as an environment's `multiprocessing.Pool` does, the handlers before ours.
+    """Let a process that is forked here, as an environment's `multiprocessing.Pool` does, be as any other.
 
-    It has nothing of ours to save, and whoever sends it SIGTERM waits for its end. The signals are blocked until then:
-    Python forgets those that it received between the fork and the first line in the new process.
+    SIGTERM ends it: whoever sends it waits for that. Ctrl-C, which reaches every process in a terminal, does not: the
+    environment still needs it in the step under way. Both are blocked until then: Python forgets what comes between
+    the fork and the first line in the new process.
     """
     masks = threading.local()
 
@@ -123,8 +124,9 @@ def _leave_forked_processes_alone() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
 
     def let_go() -> None:
-        while _not_ours:
-            signal.signal(*_not_ours.popitem())
+        for number, before in _not_ours.items():
+            signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else before)
+        _not_ours.clear()
         unblock()
 
     os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=let_go)

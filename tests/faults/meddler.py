@@ -25,6 +25,13 @@ def _wrap_anew():
     sys.stdout = io.TextIOWrapper(sys.stdout.detach(), "ascii")
 
 
+def _switch_jax():
+    import jax
+
+    for name in ("jax_enable_x64", "jax_debug_nans"):
+        jax.config.update(name, not jax.config.values[name])
+
+
 class Broken(io.StringIO):
     def write(self, text):
         raise RuntimeError("not mine")
@@ -49,6 +56,7 @@ WAYS = {
     "closes all descriptors": lambda: os.closerange(0, 3),
     "sets the umask": lambda: os.umask(0o777),
     "goes elsewhere": lambda: os.chdir(os.environ["ELSEWHERE"]),
+    "switches JAX's settings": _switch_jax,
 }
 
 

@@ -34,15 +34,20 @@ def run(argv, folder, **variables):
     return subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=300)
 
 
+SOME = [
+    "sets both to none",
+    "closes the original streams",
+    "closes all descriptors",
+    "sets the umask",
+    "goes elsewhere",
+]
+ALL = [way + when for way in meddler.WAYS for when in ("", " at once")]
+
+
 @pytest.mark.parametrize(
-    ("when", "form"),
-    [
-        ("", []),
-        *(pytest.param(*each, marks=pytest.mark.faults) for each in ((" at once", ["--json"]), (" at once", []))),
-    ],
+    ("ways", "form"), [(SOME, []), *(pytest.param(ALL, form, marks=pytest.mark.faults) for form in ([], ["--json"]))]
 )
-def test_a_run_ends_as_if_nothing_had_been_changed(when, form, tmp_path):
-    ways = [way + when for way in meddler.WAYS]
+def test_a_run_ends_as_if_nothing_had_been_changed(ways, form, tmp_path):
     done = run(["-c", EACH, json.dumps(ways), *form], tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads((tmp_path / "found.json").read_text()) == dict.fromkeys(ways, 0)
@@ -63,6 +68,15 @@ def test_a_process_ends_with_0_and_its_answer(way, tmp_path):
     done = run(["-m", "mepg", *RUN, "--out", "run"], tmp_path, MEDDLES=way)
     assert (done.returncode, done.stderr) == (0, "")
     assert "Finished: 40 steps" in done.stdout
+
+
+@pytest.mark.faults
+def test_settings_of_jax_that_change_at_every_step_change_no_bits(tmp_path):
+    ways = ["", "switches JAX's settings", "switches JAX's settings at once"]
+    done = run(["-c", EACH, json.dumps(ways), "--set", "warmup=20", "--backend", "xla"], tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    for name in ("policy.safetensors", "evaluations.npz"):
+        assert len({(tmp_path / f"é {way}" / name).read_bytes() for way in ways}) == 1
 
 
 @pytest.mark.faults

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
 import signal
@@ -15,7 +14,7 @@ from typing import NamedTuple, Protocol, TextIO
 from mepg.engine.jobs import Job, Progress
 from mepg.engine.worker import PATIENCE
 from mepg.errors import UsageError
-from mepg.run.files import not_writable, open_lock
+from mepg.run.files import hold, not_writable, open_lock
 
 ATTEMPTS = 3  # of a run whose process was killed: more would hide that something kills it
 POLL = 0.2
@@ -140,11 +139,10 @@ def claim(results: Path) -> TextIO:
     except OSError as error:
         raise not_writable(results, error) from None
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return hold(lock)
     except OSError:
         lock.close()
         raise UsageError(f"{results} is in use: another mepg process is working there") from None
-    return lock
 
 
 def _stop(running: dict[Job, Launched]) -> None:

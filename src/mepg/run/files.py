@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import json
@@ -10,6 +11,7 @@ import os
 import re
 import stat
 import sys
+import weakref
 import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -159,6 +161,20 @@ def open_lock(path: Path) -> TextIO:
     """Open a lock file; never one that a link leads to."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     return os.fdopen(descriptor, "r+")
+
+
+def hold(lock: TextIO) -> TextIO:
+    """Lock a file until this process closes it; a BlockingIOError if another has locked it.
+
+    A process that is forked meanwhile, by an environment, does not go on holding it when this one has ended.
+    """
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    _held.add(lock)
+    return lock
+
+
+_held: weakref.WeakSet[TextIO] = weakref.WeakSet()
+os.register_at_fork(after_in_child=lambda: [lock.close() for lock in list(_held)])
 
 
 def write_npz(path: Path, arrays: Arrays) -> None:

@@ -14,7 +14,6 @@ inspect.json, inspect.png   what `mepg inspect` found, if anyone asked
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import platform
 import subprocess
@@ -38,6 +37,7 @@ from mepg.run.files import (
     Damaged,
     checksum,
     digest,
+    hold,
     not_writable,
     open_lock,
     read_npz,
@@ -148,11 +148,11 @@ class Folder:
         with contextlib.ExitStack() as locks:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
-                fcntl.flock(locks.enter_context(open_lock(self.path / ".lock")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                hold(locks.enter_context(open_lock(self.path / ".lock")))
                 if not self.config_file.exists():
                     write_sealed(self.config_file, about)
                 # Someone may delete .lock, which looks like litter: so run.json is locked too.
-                fcntl.flock(locks.enter_context(self.config_file.open("r+")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                hold(locks.enter_context(self.config_file.open("r+")))
             except BlockingIOError:
                 raise UsageError(f"{self.path} is in use: another process is training there") from None
             except OSError as error:
@@ -166,9 +166,7 @@ class Folder:
         """
         data = read_sealed(self.config_file)
         write_sealed(self.config_file, {**data, "config": config.to_json()})
-        lock = self.config_file.open("r+")
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return lock
+        return hold(self.config_file.open("r+"))
 
     def replay_bytes(self) -> int:
         """How much room the replay memory takes; 0 if it was not kept."""
@@ -178,7 +176,7 @@ class Folder:
         """Whether a process has claimed it."""
         try:
             with self.config_file.open("r+") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                hold(lock)
         except BlockingIOError:
             return True
         except OSError:  # there is none yet
