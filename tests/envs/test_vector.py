@@ -223,3 +223,14 @@ def test_explorers_differ():
     same = np.zeros((4, 3), np.float32)
     actions = loop.program.explore(loop.held, loop.memory, same, 1).actions
     assert len(np.unique(actions)) == 4
+
+
+@pytest.mark.filterwarnings("ignore:.*Calling `close` while waiting")
+@pytest.mark.parametrize("place", range(2))
+def test_a_process_that_dies_is_reported_and_nobody_waits_for_the_others(place):
+    vector = AsyncVectorEnv(TALKING[:2], context="spawn")
+    envs = make_envs(vector)
+    vector.processes[place].kill()
+    with pytest.raises(RunFailure, match="AsyncVectorEnv's step failed: one of its processes has ended"):
+        envs.step(np.zeros((2, 1), np.float32))
+    envs.close()

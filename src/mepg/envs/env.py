@@ -111,6 +111,8 @@ def call(env_id: str, env: Any, what: str, length: int, *args: Any, **kwargs: An
             result = getattr(env, what)(*args, **kwargs)
     except (KeyboardInterrupt, Overdue):
         raise
+    except (EOFError, ConnectionError) as error:
+        raise RunFailure(f"{env_id}'s {what} failed: one of its processes has ended ({one_line(error)})") from error
     except BaseException as error:  # sys.exit() too: the run would look finished
         raise RunFailure(f"{env_id}'s {what} raised {one_line(error)}") from error
     if not isinstance(result, tuple) or len(result) != length:

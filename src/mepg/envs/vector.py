@@ -85,12 +85,12 @@ class GymnasiumEnvs(Envs):
         if not self._resets_itself:
             # Also with AutoresetMode.NEXT_STEP: a reset in time spares the step that would only have reset.
             one = ResetMask(np.arange(self.count) == index)
-            self._next, _ = call(self.spaces.id, self.original, "reset", 2, seed=[seed] * self.count, options=one)
+            self._next, _ = self._call("reset", 2, seed=[seed] * self.count, options=one)
         with one_for_each(self.spaces.id, self.count):
             return self.spaces.obs(self._next[index])
 
     def take(self, actions: Any) -> list[StepResult]:
-        self._next, rewards, ends, limits, infos = call(self.spaces.id, self.original, "step", 5, actions)
+        self._next, rewards, ends, limits, infos = self._call("step", 5, actions)
         with one_for_each(self.spaces.id, self.count):
             return [
                 self._result(self._next[i], rewards[i], ends[i], limits[i], info_of(infos, i, self.count))
@@ -107,7 +107,25 @@ class GymnasiumEnvs(Envs):
         return self.spaces.result(obs if last is None else last, reward, ended, limited, said)
 
     def abandon(self, seed: int | None = None) -> None:
-        self._next, _ = call(self.spaces.id, self.original, "reset", 2, seed=seed)
+        self._next, _ = self._call("reset", 2, seed=seed)
+
+    def _call(self, what: str, length: int, *args: Any, **kwargs: Any) -> Any:
+        self._answers = False
+        result = call(self.spaces.id, self.original, what, length, *args, **kwargs)
+        self._answers = True
+        return result
+
+    def close(self) -> None:
+        vector = self.original.unwrapped
+        if not self._answers and isinstance(vector, AsyncVectorEnv):
+            # A process may be gone, and Gymnasium would wait for its answer.
+            for process in vector.processes:
+                process.terminate()
+            with contextlib.suppress(EOFError, OSError):
+                self.original.close(terminate=True)
+            vector.closed = True
+        else:
+            super().close()
 
 
 def _require_episodes_on_demand(env: VectorEnv[Any, Any, Any], env_id: str, mode: Any) -> None:
