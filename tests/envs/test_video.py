@@ -99,15 +99,30 @@ def test_without_a_graphics_library_it_says_what_to_install():
     assert told.endswith("on Debian, apt-get install libegl1 libgl1-mesa-dri\n")
 
 
-def test_a_film_that_failed_leaves_nothing(tmp_path):
-    def fail():
-        with Film(tmp_path / "out.gif") as film:
-            film.add(np.zeros((8, 8, 3), np.uint8), 30)
-            raise RuntimeError
+@pytest.mark.parametrize("kind", ["mp4", "gif"])
+def test_a_film_that_failed_leaves_nothing(kind, tmp_path):
+    def broken():
+        raise RuntimeError
 
-    with pytest.raises(RuntimeError):
-        fail()
-    assert list(tmp_path.iterdir()) == []
+    for fail in (broken, lambda: film.add(broken, 30)):  # around the camera, and in it
+        with pytest.raises(RuntimeError), Film(tmp_path / f"out.{kind}") as film:
+            film.add(lambda: np.zeros((8, 8, 3), np.uint8), 30)
+            fail()
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_pictures_that_a_gif_does_not_show_are_not_taken(tmp_path):
+    taken = []
+
+    def take():
+        taken.append(len(taken))
+        return np.full((8, 8, 3), 20 * len(taken), np.uint8)
+
+    with Film(tmp_path / "out.gif") as film:
+        for _ in range(9):
+            film.add(take, 60)
+    with Image.open(tmp_path / "out.gif") as pictures:
+        assert pictures.n_frames == len(taken) == 5
     with pytest.raises(UsageError, match=r"a film is \.mp4 or \.gif, not 'out\.avi'"):
         Film(tmp_path / "out.avi")
 

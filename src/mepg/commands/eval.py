@@ -42,7 +42,7 @@ def answer(arguments: Arguments) -> Answer:
     episodes = []
     for i in range(arguments.episodes):
         with film if i == 0 else contextlib.nullcontext() as filming:
-            watch = None if filming is None else lambda to=filming: to.add(env.picture(), env.fps)
+            watch = None if filming is None else lambda to=filming: to.add(env.picture, env.fps)
             episodes.append(play(policy.act, env, episode_seed(arguments.seed, "eval", i), watch))
         seen = f"   -> {arguments.video}" if filming is not None else ""
         total, length = episodes[-1]

@@ -15,7 +15,10 @@ from PIL import Image
 from mepg.errors import RunFailure, UsageError
 
 Picture = npt.NDArray[np.uint8]  # [height, width, 3]
-Writer = Generator[None, tuple[Picture, float], None]  # pictures are sent to it, and how many are shown in a second
+Taken = Callable[[], Picture]  # a camera that takes the picture when it is needed
+Writer = Generator[
+    None, tuple[Taken, float], None
+]  # cameras are sent to it, and how many pictures there are in a second
 
 
 class Film:
@@ -30,9 +33,9 @@ class Film:
         self._writer = _KINDS[path.suffix](self._temporary)
         next(self._writer)
 
-    def add(self, picture: Picture, fps: float) -> None:
-        """Add a picture; `fps` of them are shown in a second."""
-        self._writer.send((picture, fps))
+    def add(self, take: Taken, fps: float) -> None:
+        """Add a picture; `fps` of them are shown in a second. One that would not be shown is not taken."""
+        self._writer.send((take, fps))
 
     def __enter__(self) -> Self:
         return self
@@ -52,7 +55,8 @@ def _mp4(path: Path) -> Writer:
         import imageio_ffmpeg
     except ImportError:
         raise UsageError("an .mp4 needs ffmpeg: pip install 'mepg[video]'; a .gif does not") from None
-    picture, fps = yield
+    take, fps = yield
+    picture = take()
     height, width, _ = picture.shape
     raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(fps), "-i", "-"]
     even = ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-pix_fmt", "yuv420p"]  # what every player takes
@@ -61,8 +65,11 @@ def _mp4(path: Path) -> Writer:
     try:
         while True:
             process.stdin.write(picture.tobytes())
-            picture, _ = yield
+            take, _ = yield
+            picture = take()
     except (GeneratorExit, BrokenPipeError):
+        pass
+    finally:
         _, errors = process.communicate()
         if process.returncode:
             raise RunFailure(f"ffmpeg could not write {path.name}: {errors.decode(errors='replace').strip()}") from None
@@ -70,13 +77,13 @@ def _mp4(path: Path) -> Writer:
 
 def _gif(path: Path) -> Writer:
     kept: list[Image.Image] = []
-    picture, fps = yield
+    take, fps = yield
     every = max(1, round(fps / 25))  # viewers show a GIF no faster
     try:
         for seen in itertools.count():
             if seen % every == 0:
-                kept.append(Image.fromarray(picture).quantize(64))
-            picture, _ = yield
+                kept.append(Image.fromarray(take()).quantize(64))
+            take, _ = yield
     except GeneratorExit:
         kept[0].save(path, save_all=True, append_images=kept[1:], duration=1000 * every / fps, loop=0)
 

@@ -49,7 +49,7 @@ def _shoot(path: Path, policy: Policy) -> None:
         warnings.simplefilter("ignore")  # Gymnasium's, about an environment that cannot be drawn, which is said below
         with contextlib.closing(Env(policy.config.env, "rgb_array")) as env:
             seed = episode_seed(policy.config.seed, "eval", 0)
-            play(policy.act, env, seed, lambda: film.add(env.picture(), env.fps))
+            play(policy.act, env, seed, lambda: film.add(env.picture, env.fps))
 
 
 def _text(folder: Folder, policy: Policy, evaluations: dict[int, list[Episode]], film: str | None) -> str:
