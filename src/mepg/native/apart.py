@@ -163,9 +163,11 @@ def _op_iota(operation: Any) -> Any:
 
 
 def _op_compare(operation: Any, a: Any, b: Any) -> Any:
-    words = [str(operation.attributes[name]) for name in operation.attributes if name.startswith("compar")]
-    direction = next(word for word in ("eq", "ne", "lt", "le", "gt", "ge") if f" {word.upper()}>" in " ".join(words))
-    if "TOTALORDER" in " ".join(words):  # -NaN, -inf, ..., -0, 0, ..., inf, NaN: as their bits are, seen as numbers
+    attributes = operation.attributes
+    direction = str(attributes["comparison_direction"]).split()[-1].strip(">").lower()
+    if "compare_type" in attributes and "TOTALORDER" in str(
+        attributes["compare_type"]
+    ):  # -NaN, -inf, ..., -0, 0, ..., inf, NaN: as their bits are, seen as numbers
         a, b = (lax.bitcast_convert_type(x, jnp.int32) for x in (a, b))
         a, b = (x ^ ((x >> 31) & 0x7FFFFFFF) for x in (a, b))
     return getattr(lax, direction)(a, b)
