@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # A small, quick agent: docs/expect.md shows what it does with ten seeds, on each of the two tasks.
 SETTINGS := warmup=1000 hidden=64,64 layer_norm=true actor_lr=0.001 critic_lr=0.001 temperature.lr=0.001 target_rate=0.01
 
-.PHONY: train swing-up pendulum test test-processors test-cluster test-sb3 test-faults test-fuzz test-signals test-slow test-fresh check docs bench lock clean
+.PHONY: train swing-up pendulum test test-processors test-cluster test-jax test-sb3 test-faults test-fuzz test-signals test-slow test-fresh check docs bench lock clean
 
 # The task is one of PyBullet's, or one that does without, where PyBullet cannot be had.
 train: $(VENV)/.train
@@ -43,6 +43,27 @@ test-processors: $(VENV)/.installed
 # On a Ray cluster of two nodes, one of which is killed: a minute.
 test-cluster: $(VENV)/.installed
 	$(BIN)/pytest -m cluster
+
+# On the locked JAX, on the oldest that pyproject.toml admits and on the newest that pip finds: some minutes.
+ANY_JAX := -n 2 --dist worksteal -m '' tests/native/test_any_jax.py
+OLDEST_JAX = $(shell sed -n 's/^ *"jax>=\(.*\)",$$/\1/p' pyproject.toml)
+NEWEST_PYTHON = $(shell for p in python3.14 python3.13 python3.12 $(PYTHON); do \
+	$$p -c 'import ensurepip, venv' 2> /dev/null && echo $$p && break; done)
+test-jax: $(VENV)/.installed
+	$(QUICKLY) $(BIN)/pytest $(ANY_JAX)
+	$(call on-jax,oldest,$(PYTHON),jax==$(OLDEST_JAX))
+	$(call on-jax,newest,$(NEWEST_PYTHON),--upgrade jax)
+
+# That packages cannot be fetched is no failure; then what was installed before is used, if anything was.
+define on-jax
+	@test -x $(VENV)-jax-$(1)/bin/python || $(2) -m venv $(VENV)-jax-$(1)
+	@python=$(VENV)-jax-$(1)/bin/python; \
+	$$python -m pip --quiet --quiet --disable-pip-version-check install --no-compile $(3) pytest pytest-xdist . || \
+		$$python -c 'import jax, mepg, pytest, xdist' 2> /dev/null || \
+		{ echo "The $(1) JAX could not be installed, so nothing was tried on it"; exit 0; }; \
+	$$python -c 'import jax; print("On JAX", jax.__version__ + ", the $(1)")' && \
+	PYTHONPATH=src $(QUICKLY) $$python -m pytest $(ANY_JAX)
+endef
 
 # With Stable-Baselines3 and its zoo, in a virtual environment of their own: 2 GB, a few minutes.
 test-sb3: $(VENV)-sb3/.installed
@@ -113,4 +134,4 @@ lock: $(VENV)/.train
 	done; done
 
 clean:
-	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-jax-* build dist site .mypy_cache .pytest_cache .ruff_cache

@@ -30,14 +30,15 @@ def smaller(spec, **settings):
 class Case:
     """A learner's own function, with arguments for as many calls as one likes."""
 
-    def __init__(self, what, sizes=SIZES, envs=1, seed=0, **settings):
-        """`what`: an algorithm's name, or a spec."""
+    def __init__(self, what, sizes=SIZES, envs=1, seed=0, initialised=True, **settings):
+        """`what`: an algorithm's name, or a spec. Only shapes are known of a state that is not initialised."""
         algorithm = find(what) if isinstance(what, str) else Algorithm(what, "")
         sizes = sizes._replace(action_kind=algorithm.actions[0])
         spec = smaller(algorithm.spec, **{"hidden": (20, 12), "batch_size": 10, **settings})
         self.agent = algorithm.build(spec, sizes)
         self.program = Program(SimpleNamespace(spec=spec, envs=envs, seed=seed), self.agent, sizes)
-        self.leaves = [np.asarray(leaf) for leaf in self.program.init()]
+        state = self.program.init() if initialised else self.program.template
+        self.leaves = [np.asarray(leaf) if initialised else leaf for leaf in jax.tree.leaves(state)]
         self._sizes, self._envs = sizes, envs
         self._rows = self.program._updates * spec.batch_size
         self._rng = np.random.default_rng(seed)

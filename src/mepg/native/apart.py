@@ -101,7 +101,7 @@ class _Reader:
         if name in ("case", "if"):
             which = given[0] if name == "case" else jnp.where(given[0], 0, 1)
             return list(lax.switch(which, [inside(k) for k in range(len(operation.regions))]))
-        if name in ("reduce", "reduce_window", "scatter"):
+        if name in ("reduce", "reduce_window", "scatter", "sort"):
             several: Callable[..., Values] = globals()[f"_{name}"]
             return several(operation, given, inside(0))
         function: Callable[..., Any] | None = globals().get(f"_op_{name}")
@@ -163,9 +163,13 @@ def _op_iota(operation: Any) -> Any:
 
 
 def _op_compare(operation: Any, a: Any, b: Any) -> Any:
-    direction = str(operation.attributes["comparison_direction"]).split()[-1].strip(">").lower()
-    if "TOTALORDER" in str(operation.attributes):
-        raise Unsupported("a comparison of NaN")
+    attributes = operation.attributes
+    direction = str(attributes["comparison_direction"]).split()[-1].strip(">").lower()
+    if "compare_type" in attributes and "TOTALORDER" in str(
+        attributes["compare_type"]
+    ):  # -NaN, -inf, ..., -0, 0, ..., inf, NaN: as their bits are, seen as numbers
+        a, b = (lax.bitcast_convert_type(x, jnp.int32) for x in (a, b))
+        a, b = (x ^ ((x >> 31) & 0x7FFFFFFF) for x in (a, b))
     return getattr(lax, direction)(a, b)
 
 
@@ -257,13 +261,30 @@ def _scatter(operation: Any, given: Values, combine: Callable[..., Values]) -> V
     return [way(x, numbers, updates, dimensions, mode="drop")]
 
 
+def _sort(operation: Any, given: Values, compare: Callable[..., Values]) -> Values:
+    """Which operands are keys is found out by asking the comparison."""
+
+    def before(which: int, a: int, b: int) -> bool:
+        numbers = [np.zeros((), x.dtype) for x in given for _ in "ab"]
+        numbers[2 * which : 2 * which + 2] = (np.array(n, given[which].dtype) for n in (a, b))
+        with jax.ensure_compile_time_eval():
+            return bool(compare(*numbers)[0])
+
+    rising = [before(k, 0, 1) and not before(k, 1, 0) for k in range(len(given))]
+    keys = rising.index(False) if False in rising else len(rising)
+    if not keys or any(before(k, 0, 1) or before(k, 1, 0) for k in range(keys, len(given))):
+        raise Unsupported("sort in another order")
+    return lax.sort(tuple(given), dimension=operation.attributes["dimension"].value, num_keys=keys)
+
+
 def _only(combine: Callable[..., Values], dtype: Any) -> str:
     """The name of the primitive that a function of two numbers consists of; "second" if it gives the second."""
     number = jax.ShapeDtypeStruct((), dtype)
     traced = jax.make_jaxpr(lambda a, b: combine(a, b)[0])(number, number).jaxpr
     if not traced.eqns and traced.outvars == traced.invars[1:]:
         return "second"
-    return str(traced.eqns[0].primitive.name) if len(traced.eqns) == 1 else ""
+    plain = len(traced.eqns) == 1 and traced.eqns[0].invars == traced.invars
+    return str(traced.eqns[0].primitive.name) if plain else ""
 
 
 def _reduce(operation: Any, given: Values, combine: Callable[..., Values]) -> Values:
