@@ -81,3 +81,11 @@ def test_faults_are_named(env_id, says):
 def test_simulators_chatter_stays_out_of_stdout(capfd):
     Env("HopperBulletEnv-v0").close()
     assert capfd.readouterr() == ("", "")
+
+
+def test_wrappers_that_scale_by_what_they_have_seen_are_known():
+    wrap, plain = gymnasium.wrappers, gymnasium.make("Pendulum-v1")
+    assert Env(plain).statistics == []
+    assert Env(wrap.RecordEpisodeStatistics(wrap.TimeLimit(plain, 9))).statistics == []
+    scaled = wrap.TimeLimit(wrap.NormalizeReward(wrap.NormalizeObservation(plain)), 9)
+    assert Env(scaled).statistics == ["NormalizeObservation", "NormalizeReward"]

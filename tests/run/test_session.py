@@ -5,6 +5,7 @@ import json
 import signal
 from dataclasses import replace
 
+import gymnasium
 import jax
 import pytest
 
@@ -14,6 +15,7 @@ from mepg.run.checkpoint import Spent
 from mepg.run.config import Config, Sitting
 from mepg.run.evaluate import Episode
 from mepg.run.session import Session, summary
+from tests.envs.own import Box
 from tests.run import stubs  # noqa: F401
 from tests.run.processes import assert_same_run, checkpoints
 
@@ -155,3 +157,11 @@ def test_what_a_run_came_to_by_hand():
         "eval_seconds": 5.7,
     }
     assert summary(evaluations, Spent(12.34, 5.67, 8.91))["processor_seconds"] == 8.9
+
+
+def test_statistics_that_are_not_saved_are_noted(tmp_path):
+    wrapper = gymnasium.wrappers.NormalizeReward.wrapper_spec()
+    gymnasium.register("StubScaled-v1", entry_point=Box, additional_wrappers=(wrapper,))
+    session = sit(tmp_path / "run", upto=1, config=replace(CONFIG, env="StubScaled-v1"))
+    (note,) = [note for note in session.notes if "wrapped" in note]
+    assert "StubScaled-v1 is wrapped in NormalizeReward: evaluations have statistics of their own" in note

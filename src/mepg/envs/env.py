@@ -87,6 +87,16 @@ class Env:
         except Exception as error:  # the simulator's, or the graphics library's
             raise simulators.cannot_be_drawn(self.id, error) from None
 
+    @property
+    def statistics(self) -> list[str]:
+        """Names of those of its wrappers that scale by what they have seen: nothing of ours saves that."""
+        names: list[str] = []
+        env, kinds = self.original, (gymnasium.wrappers.NormalizeObservation, gymnasium.wrappers.NormalizeReward)
+        while isinstance(env, gymnasium.Wrapper):
+            names = [type(env).__name__] * isinstance(env, kinds) + names
+            env = env.env
+        return names
+
     def close(self) -> None:
         """Close it, once: some environments fail at the second time."""
         if self._closed:

@@ -64,6 +64,7 @@ class Session:
         self.config = self.loop.config
         if self.loop.note:
             self.notes.append(self.loop.note)
+        self._note_statistics()
         self.checkpoints = Checkpoints(self.folder.path, self.config)
         spaces = self.loop.envs.spaces
         self._open.enter_context(self.folder.claim(self.config, spaces))  # the first thing that is written
@@ -264,6 +265,14 @@ class Session:
             raise UsageError(
                 f"{self.config.env} has changed since this run began: it had {difference} now; "
                 "change it back, or choose another --out"
+            )
+
+    def _note_statistics(self) -> None:
+        assert self.loop.eval_env is not None
+        if names := self.loop.eval_env.statistics:
+            self.notes.append(
+                f"{self.config.env} is wrapped in {' and '.join(names)}: evaluations have statistics of their own, and "
+                "the policy is saved without any; --normalize-obs saves them, and TransformReward needs none"
             )
 
     def _note_changed_versions(self) -> None:
