@@ -40,8 +40,9 @@ inside() {
         case $one in PIP_* | UV_* | *_proxy=* | *_PROXY=* | SSL_CERT_* | REQUESTS_CA_BUNDLE=*) kept+=("$one") ;; esac
     done < <(env --null)
     unshare --mount --pid --fork --kill-child bash -c 'root=$1 command=$2; shift 2
-        mount -t proc proc "$root/proc" && mount --rbind /dev "$root/dev" &&
-        exec chroot --userspec=new:new "$root" env --ignore-environment "$@" sh -c "cd ~/mepg && $command"' \
+        mount -t proc proc "$root/proc" && mount --rbind /dev "$root/dev" || exit
+        chroot --userspec=new:new "$root" env --ignore-environment "$@" sh -c "cd ~/mepg && $command"
+        exit $?  # not exec: whoever becomes another user is no longer killed with unshare' \
         inside "$root" "$1" "${kept[@]}"
 }
 
