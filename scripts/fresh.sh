@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What a new user would do on a new machine: a minimal Debian in a folder, with git, make, python3, python3-venv, g++ and
-# nothing else, and in it `make train`, `make test`, and both again without the compiler. `fresh.sh train` stops after
-# the first. Debian 13, or what SUITE says. Root, debootstrap, 5 GB in TMPDIR, half an hour or more; `train` a few minutes.
+# nothing else, and in it `make train`, the newest JAX, `make test`, and train and test again without the compiler.
+# `fresh.sh train` stops after the first two. Debian 13, or what SUITE says. Root, debootstrap, 5 GB in TMPDIR, half an hour or more; `train` a few minutes.
 # Exit status 75: something could not be fetched, or this machine does not let us; then nothing is known about mepg.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -59,6 +59,7 @@ try() {
 
 inside 'python3 --version; make --version | sed -n 1p; g++ --version | sed -n 1p'
 try train
+try test-jax-newest
 [ "$upto" = train ] && exit
 try test
 rm -f "$root"/usr/bin/{,*-}{cc,c++,gcc,g++}*
