@@ -61,7 +61,7 @@ def make_batch(size: int = 16, sizes: Sizes = SIZES, seed: int = 0) -> Batch:
         obs=draw(size, sizes.obs),
         action=np.tanh(draw(size, sizes.action)) if box else np.float32(rng.integers(sizes.action, size=(size, 1))),
         reward=draw(size),
-        alive=(rng.random(size) < 0.9).astype(np.float32),
+        discount=(rng.random(size) < 0.9).astype(np.float32),
         next_obs=draw(size, sizes.obs),
         number=rng.integers(10**6, size=size).astype(np.int32),
     )

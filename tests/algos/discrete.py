@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 
 from mepg.algos import Algorithm
-from mepg.core.agent import Count, as_metrics, descend, moved_target, start
 from mepg.core.nets import make_network
 from mepg.core.types import Agent, Beliefs, Posterior
+from mepg.core.update import adam_step, as_metrics, init_trainable, polyak
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ def build(spec, sizes):
     network = make_network((sizes.obs, *spec.hidden, sizes.action), "uniform")
 
     def init(key):
-        return start(network.init(key), spec.lr, with_target=True)
+        return init_trainable(network.init(key), spec.lr, with_target=True)
 
     def exploit(state, obs):
         return network.apply(state.params, obs).argmax(axis=-1, keepdims=True).astype(jnp.float32)
@@ -44,15 +44,15 @@ def build(spec, sizes):
         return jnp.take_along_axis(network.apply(layers, obs), action.astype(jnp.int32), axis=-1)[:, 0]
 
     def update(state, batch, key):
-        following = exploit(state, batch.next_obs)
-        target = batch.reward + spec.discount * batch.alive * value(state.target, batch.next_obs, following)
+        next_action = exploit(state, batch.next_obs)
+        target = batch.reward + spec.discount * batch.discount * value(state.target, batch.next_obs, next_action)
 
         def loss(layers):
             return jnp.square(value(layers, batch.obs, batch.action) - target).mean()
 
         error, gradient = jax.value_and_grad(loss)(state.params)
-        state = descend(state, gradient, spec.lr)
-        return state._replace(target=moved_target(state, spec.target_rate)), as_metrics({"loss": error})
+        state = adam_step(state, gradient, spec.lr)
+        return state._replace(target=polyak(state, spec.target_rate)), as_metrics({"loss": error})
 
     beliefs = Beliefs(
         lambda state, obs, action: Posterior(value(state.params, obs, action)[None], jnp.zeros((1, len(obs), 0))),
@@ -62,12 +62,6 @@ def build(spec, sizes):
     return Agent(init, explore, exploit, update, beliefs=beliefs)
 
 
-def count(spec, sizes):
-    shapes = jax.eval_shape(build(spec, sizes).init, jax.random.key(0))
-    parameters = sum(leaf.size for leaf in jax.tree.leaves((shapes.params, shapes.target)))
-    return Count(parameters, parameters)
-
-
-dqn = Algorithm(Dqn(), "a small DQN", None, build, count, ("discrete",))
+dqn = Algorithm(Dqn(), "a small DQN", None, build, ("discrete",))
 half = dqn._replace(build=lambda spec, sizes: build(spec, sizes)._replace(exploit=lambda _, obs: 0 * obs[:, :1] + 0.5))
 unknown_kind = dqn._replace(actions="discrete")

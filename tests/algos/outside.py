@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from mepg.algos import Algorithm
-from mepg.core.agent import Count, as_metrics, descend, start
 from mepg.core.nets import make_network
 from mepg.core.types import Agent
+from mepg.core.update import adam_step, as_metrics, init_trainable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ def build(spec, sizes):
     network = make_network((sizes.obs, 32, sizes.action), "uniform")
 
     def init(key):
-        return start(network.init(key), spec.lr, with_target=False)
+        return init_trainable(network.init(key), spec.lr, with_target=False)
 
     def exploit(state, obs):
         return jnp.tanh(network.apply(state.params, obs))
@@ -43,17 +43,12 @@ def build(spec, sizes):
             return (weight * jnp.square(error).sum(axis=-1)).sum()
 
         value, gradient = jax.value_and_grad(loss)(state.params)
-        return descend(state, gradient, spec.lr), as_metrics({"loss": value})
+        return adam_step(state, gradient, spec.lr), as_metrics({"loss": value})
 
     return Agent(init, explore, exploit, update)
 
 
-def count(spec, sizes):
-    parameters = 32 * (sizes.obs + 1) + 33 * sizes.action
-    return Count(parameters, parameters)
-
-
-imitate = Algorithm(Imitate(), "does again what was paid well", None, build, count)
+imitate = Algorithm(Imitate(), "does again what was paid well", None, build)
 me_sac_again = "a name, not an algorithm"
 without_warmup = imitate._replace(spec=np.float32(1))
 

@@ -13,7 +13,7 @@ from mepg.algos import ace
 from mepg.algos.ace import ACE_FLAT, Ace, Networks, OrnsteinUhlenbeck, make_tree
 from mepg.algos.ddpg import DDPG
 from mepg.core import agent
-from mepg.core.bellman import actor_critic, critic_gradient
+from mepg.core.bellman import critic_gradient
 from mepg.core.critics import make_critics
 from mepg.core.nets import Layer
 from mepg.core.spec import Dropout
@@ -92,7 +92,7 @@ def test_losses_by_hand():
         obs=jnp.zeros((1, 1)),
         action=jnp.zeros((1, 1)),
         reward=jnp.ones(1),
-        alive=jnp.ones(1),
+        discount=jnp.ones(1),
         next_obs=jnp.zeros((1, 1)),
     )
     _, metrics = jit_quickly(agent_.update)(state, batch, KEY)
@@ -101,7 +101,7 @@ def test_losses_by_hand():
     assert metrics["q"].value == pytest.approx(q, rel=1e-6)
     assert metrics["critic_loss"].value == pytest.approx(0.5 * (q - y) ** 2, rel=1e-5)
     assert metrics["reward_loss"].value == pytest.approx(0.5 * (2 - 1) ** 2, rel=1e-6)
-    _, metrics = jit_quickly(agent_.update)(state, batch._replace(alive=jnp.zeros(1)), KEY)
+    _, metrics = jit_quickly(agent_.update)(state, batch._replace(discount=jnp.zeros(1)), KEY)
     assert metrics["critic_loss"].value == pytest.approx(0.5 * (q - 1) ** 2, rel=1e-5)
 
 
@@ -213,7 +213,7 @@ def test_flat_follows_the_best_actor_and_backs_its_value_up():
     flat, state = ace.build_flat(spec, TINY), flat_with([-0.5, 0.75, 0.1], spec)
     np.testing.assert_allclose(flat.exploit(state, jnp.ones((2, 1))), 0.75, atol=1e-6)
     np.testing.assert_allclose(flat.explore(state, (), jnp.ones((2, 1)), KEY)[0], 0.75, atol=1e-6)
-    batch = make_batch(4, TINY)._replace(reward=jnp.ones(4), alive=jnp.ones(4), action=jnp.zeros((4, 1)))
+    batch = make_batch(4, TINY)._replace(reward=jnp.ones(4), discount=jnp.ones(4), action=jnp.zeros((4, 1)))
     _, metrics = jit_quickly(flat.update)(state, batch, KEY)
     assert metrics["critic_loss"].value == pytest.approx(0.5 * (1 - (1 + 0.5 * 1.75)) ** 2)
 
@@ -237,13 +237,12 @@ def test_flat_with_masks_is_consistent(batch):
     still = batch._replace(
         action=pi(batch.obs, KEY)[0],
         reward=jnp.zeros(len(batch.obs)),
-        alive=jnp.ones(len(batch.obs)),
+        discount=jnp.ones(len(batch.obs)),
         next_obs=batch.obs,
     )
-    equation = actor_critic(critics, theta, pi, 0.0, still, spec)
-    assert critic_gradient(equation, theta, still, KEY, spec)[1]["critic_loss"] == 0
+    assert critic_gradient(critics, spec, theta, theta, pi, 0.0, still, KEY)[1]["critic_loss"] == 0
     other = replace(spec, dropout=Dropout(p=0.5, masks="independent"))
-    assert critic_gradient(equation, theta, still, KEY, other)[1]["critic_loss"] > 0
+    assert critic_gradient(critics, other, theta, theta, pi, 0.0, still, KEY)[1]["critic_loss"] > 0
 
 
 def test_specs():

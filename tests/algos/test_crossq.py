@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from mepg.algos import algorithms, crossq
-from mepg.algos.crossq import CROSSQ, ME_CROSSQ, BatchNormalisation, CrossQ
+from mepg.algos.crossq import CROSSQ, ME_CROSSQ, BatchNormalisation, CrossQ, batch_normalised, renormalise
 from mepg.core import agent
+from mepg.core.nets import BatchNorm
 from mepg.core.spec import Dropout, Gaussian, Spec, Temperature
-from tests.conftest import SIZES, all_but_slow, jit_quickly, make_batch
+from tests.conftest import SIZES, all_but_slow, draw, jit_quickly, make_batch
 
 KEY = jax.random.key(0)
 SMALL = {"hidden": (16, 16), "actor_hidden": (16, 16)}
@@ -72,7 +73,7 @@ def still(made, spec, state, key):
     k_action = jax.random.split(k_critic, 4)[1]
     action, _ = made.beliefs.play(state, batch.obs, KEY, k_action)
     zeros = jnp.zeros(len(action))
-    return batch._replace(action=action, next_obs=batch.obs, reward=zeros, alive=zeros + 1)
+    return batch._replace(action=action, next_obs=batch.obs, reward=zeros, discount=zeros + 1)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_there_are_no_target_networks_and_statistics_move_with_what_they_belong_
 def test_both_sides_are_normalised_together():
     """Where every s' is terminal y is r alone; another s' still changes what Q(s, a) is normalised by."""
     made, state = started(replace(ME_CROSSQ, **SMALL))
-    batch = make_batch()._replace(alive=jnp.zeros(16))
+    batch = make_batch()._replace(discount=jnp.zeros(16))
     losses = [
         float(jit_quickly(made.update)(state, batch._replace(next_obs=factor * batch.next_obs), KEY)[1]["q"].value)
         for factor in (1.0, 5.0)
@@ -166,5 +167,68 @@ def test_parameters_are_counted_without_what_no_gradient_moves():
     spec = replace(CROSSQ, hidden=(4,), actor_hidden=(4,))
     actor = (3 * 4 + 4 + 2 * 3) + (4 * 4 + 4 + 2 * 4)
     critic = (5 * 4 + 4 + 2 * 5) + (4 * 1 + 1 + 2 * 4)
-    counted = crossq.count_parameters(spec, SIZES)
+    counted = agent.count_parameters(crossq.build(spec, SIZES), spec)
     assert counted == (actor + 2 * critic - (4 * 2 + 2), actor + 2 * critic)
+
+
+# Batch renormalisation
+
+
+def one_unit(mean, variance, scale=1.0, shift=0.0):
+    return BatchNorm(*(jnp.array([number]) for number in (scale, shift, mean, variance)))
+
+
+# A batch of 1, 3 and 5: mean 3, variance 8/3. With 0.001 added, the standard deviation is 1.633.
+BATCH, STD = jnp.array([[1.0], [3.0], [5.0]]), (8 / 3 + 1e-3) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("running", "renorm", "r", "d"),
+    [
+        ((0.0, 1.0), False, 1, 0),  # plain batch normalisation, whatever the running ones are
+        ((3.0, 8 / 3), True, 1, 0),  # they agree
+        ((2.0, 1.0), True, STD / 1.001**0.5, 1 / 1.001**0.5),  # as if by the running ones
+        ((100.0, 1.0), True, STD / 1.001**0.5, -5),  # too far away
+        ((3.0, 0.04), True, 3, 0),  # much too narrow
+        ((3.0, 100.0), True, 1 / 3, 0),  # much too wide
+    ],
+)
+def test_renormalisation_by_hand(running, renorm, r, d):
+    found, seen = renormalise(one_unit(*running, scale=2.0, shift=0.5), BATCH, 0.9, renorm)
+    np.testing.assert_allclose(found[:, 0], 2 * (np.array([-2, 0, 2]) / STD * r + d) + 0.5, rtol=1e-5)
+    np.testing.assert_allclose(seen.mean, [0.9 * running[0] + 0.1 * 3], rtol=1e-6)
+    np.testing.assert_allclose(seen.variance, [0.9 * running[1] + 0.1 * 8 / 3], rtol=1e-6)
+
+
+def test_no_gradient_goes_through_r_d_or_the_running_means():
+    """With renormalisation, but for r and d as numbers, the gradient is plain batch normalisation's."""
+    weight = draw(3, 1)
+
+    def total(x, norm, renorm):
+        return (weight * renormalise(norm, x, 0.9, renorm)[0]).sum()
+
+    norm = one_unit(2.0, 1.0)
+    plain, renormalised = (jax.grad(total)(BATCH, norm, renorm) for renorm in (False, True))
+    np.testing.assert_allclose(renormalised, plain * STD / 1.001**0.5, rtol=1e-4, atol=1e-6)
+    of_norm = jax.grad(total, argnums=1)(BATCH, norm, True)
+    assert not of_norm.mean.any()
+    assert not of_norm.variance.any()
+    assert of_norm.scale.any()
+
+
+def test_a_network_acts_with_running_statistics_and_masks_what_is_normalised():
+    network = batch_normalised(CrossQ(batch_norm=BatchNormalisation(momentum=0.9), init="uniform"), (3, 4, 2))
+    layers, x = network.network.init(jax.random.key(0)), draw(5, 3)
+    first, last = layers
+    layers = (first, last._replace(norm=last.norm._replace(mean=draw(4), variance=1 + draw(4, seed=1) ** 2)))
+    units = jax.nn.relu((x / 1.001**0.5) @ first.w + first.b)
+    units = (units - layers[1].norm.mean) / np.sqrt(layers[1].norm.variance + 1e-3)
+    mask = (jnp.array([0.0, 2.0, 2.0, 0.0]),)
+    outputs, found = network.network.apply_masked(layers, x, mask)
+    np.testing.assert_allclose(found, units, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(outputs, (mask[0] * units) @ last.w + last.b, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(network.network.apply(layers, x), units @ last.w + last.b, rtol=1e-5, atol=1e-6)
+    _, normalised, moved = network.train(layers, x, mask, jnp.bool_(False))
+    np.testing.assert_allclose(normalised.mean(axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(moved[0].norm.mean, 0.1 * x.mean(axis=0), rtol=1e-5)
+    np.testing.assert_array_equal(moved[1].w, last.w)

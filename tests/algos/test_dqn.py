@@ -9,9 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mepg.algos.dqn import DQN, ME_DQN, ME_QR_DQN, Epsilon, build, exploration_rate, greedy
+from mepg.algos.dqn import DQN, ME_DQN, ME_QR_DQN, Epsilon, build, critic_gradient, exploration_rate
 from mepg.cli import main
-from mepg.core.bellman import critic_gradient
 from mepg.core.critics import make_critics
 from mepg.core.nets import Layer
 from mepg.core.posterior import covariance, mean, variance
@@ -23,9 +22,7 @@ KEY = jax.random.key(0)
 
 
 def gradient_of(spec, theta, theta_target, batch, key=KEY):
-    critics = make_critics(spec, DISCRETE)
-    equation = greedy(spec, critics, theta if spec.double else theta_target, theta_target, batch)
-    return critic_gradient(equation, theta, batch, key, spec)
+    return critic_gradient(make_critics(spec, DISCRETE), spec, theta, theta_target, batch, key)
 
 
 def hand_made(outputs):
@@ -40,14 +37,14 @@ def test_by_hand():
     network likes the fourth best, which the target network says is worth 7: y = 4.5, and 2.5 away: 2.
     """
     online, target = hand_made([1.0, 2.0, 3.0, 4.0]), hand_made([8.0, 5.0, 6.0, 7.0])
-    batch = make_batch(2, DISCRETE)._replace(action=jnp.ones((2, 1)), reward=jnp.ones(2), alive=jnp.ones(2))
+    batch = make_batch(2, DISCRETE)._replace(action=jnp.ones((2, 1)), reward=jnp.ones(2), discount=jnp.ones(2))
     spec = replace(DQN, hidden=(1,), discount=0.5, double=False)
     assert gradient_of(spec, online, target, batch)[1]["critic_loss"] == 2.5
     assert gradient_of(replace(spec, double=True), online, target, batch)[1]["critic_loss"] == 2.0
     gradient, metrics = gradient_of(replace(spec, huber=None), online, target, batch)
     assert metrics["critic_loss"] == 4.5
     np.testing.assert_array_equal(gradient[-1].b, [[0, -3, 0, 0]])
-    ended = batch._replace(alive=jnp.zeros(2))
+    ended = batch._replace(discount=jnp.zeros(2))
     assert gradient_of(spec, online, target, ended)[1]["critic_loss"] == 0.5
 
 
@@ -55,15 +52,15 @@ def test_the_complete_network_chooses_and_the_masked_one_is_asked(monkeypatch):
     """Two units, dropped by turns. Complete, the first action is worth 5 + 1 and the second 4 + 3; under (0, 2) the
     first is worth 2 and the second 6. The second is chosen, and y is r + 6: Q(s, a) is far below in either case.
     """
-    from mepg.core import bellman
+    from mepg.algos import dqn
 
     w = jnp.array([[[5.0, 4.0, 0.0, 0.0], [1.0, 3.0, 0.0, 0.0]]])
     theta = (Layer(jnp.zeros((1, 3, 2)), jnp.ones((1, 2))), Layer(w, jnp.zeros((1, 4))))
     spec = replace(ME_DQN, hidden=(2,), discount=1.0, huber=None)
-    batch = make_batch(1, DISCRETE)._replace(action=jnp.full((1, 1), 3.0), reward=jnp.zeros(1), alive=jnp.ones(1))
+    batch = make_batch(1, DISCRETE)._replace(action=jnp.full((1, 1), 3.0), reward=jnp.zeros(1), discount=jnp.ones(1))
     for mask, worth in (([0.0, 2.0], 6.0), ([2.0, 0.0], 8.0)):
         m = (jnp.array([[mask]]),)
-        monkeypatch.setattr(bellman, "draw_masks", lambda *_, m=m: (m, m))
+        monkeypatch.setattr(dqn, "draw_masks", lambda *_, m=m: (m, m))
         assert gradient_of(spec, theta, theta, batch)[1]["critic_loss"] == worth**2 / 2
     masked = replace(spec, dropout=Dropout(improve_on="masked"))
     assert gradient_of(masked, theta, theta, batch)[1]["critic_loss"] == 10.0**2 / 2, "which likes the first action"
@@ -82,7 +79,7 @@ def test_defining(double, quantiles):
         theta = (*theta[:-1], Layer(*same))
         state = state._replace(critic=state.critic._replace(params=theta))
     still = batch._replace(
-        action=agent.exploit(state, batch.obs), reward=jnp.zeros(64), alive=jnp.ones(64), next_obs=batch.obs
+        action=agent.exploit(state, batch.obs), reward=jnp.zeros(64), discount=jnp.ones(64), next_obs=batch.obs
     )
     assert gradient_of(spec, theta, theta, still)[1]["critic_loss"] == pytest.approx(0, abs=1e-12)
     for masks in ("independent", "online"):

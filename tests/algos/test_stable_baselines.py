@@ -10,12 +10,12 @@ import pytest
 
 from mepg.algos import dqn
 from mepg.algos.tqc import TQC
-from mepg.core.agent import descend, start
-from mepg.core.bellman import actor_critic, critic_gradient
+from mepg.core.bellman import critic_gradient
 from mepg.core.critics import make_critics
 from mepg.core.nets import Layer
 from mepg.core.spec import Quantiles
 from mepg.core.types import Sizes
+from mepg.core.update import adam_step, init_trainable
 from tests.conftest import make_batch
 
 pytestmark = pytest.mark.sb3
@@ -53,7 +53,11 @@ def theirs(torch, kind, actions, batch, factor, **arguments):
     tensor = lambda x: torch.as_tensor(np.array(x, np.float32))  # noqa: E731
     column = lambda x: tensor(x)[:, None]  # noqa: E731
     sample = ReplayBufferSamples(
-        tensor(batch.obs), tensor(batch.action), tensor(batch.next_obs), column(1 - batch.alive), column(batch.reward)
+        tensor(batch.obs),
+        tensor(batch.action),
+        tensor(batch.next_obs),
+        column(1 - batch.discount),
+        column(batch.reward),
     )
     model.replay_buffer.sample = lambda *_, **__: sample
     return model
@@ -89,7 +93,7 @@ def check_values(torch, kind, spec, factor, rearranged=lambda x: x, **arguments)
     spec = replace(spec, double=False, hidden=HIDDEN, critic_lr=LR, batch_size=ROWS, target_every=10**6)
     agent = dqn.build(spec, sizes)
     theta, theta_target = layers(q_net, rearranged), layers(target, rearranged)
-    state = agent.init(KEY)._replace(critic=start(theta, LR, with_target=True)._replace(target=theta_target))
+    state = agent.init(KEY)._replace(critic=init_trainable(theta, LR, with_target=True)._replace(target=theta_target))
     state, metrics = agent.update(state, batch, KEY)
     model.train(1, ROWS)
     assert float(metrics["critic_loss"].value) == pytest.approx(
@@ -140,12 +144,13 @@ def test_tqc(torch):
     spec = replace(TQC, hidden=HIDDEN, critic_lr=LR)
     critics = make_critics(spec, sizes)
     theta, theta_target = layers(model.critic.q_networks), layers(model.critic_target.q_networks)
-    equation = actor_critic(critics, theta_target, lambda *_: (actions, log_prob), 0.2, batch, spec)
-    gradient, metrics = critic_gradient(equation, theta, batch, KEY, spec)
-    learned = descend(start(theta, LR, with_target=False), gradient, LR).params
+    gradient, metrics = critic_gradient(
+        critics, spec, theta, theta_target, lambda *_: (actions, log_prob), 0.2, batch, KEY
+    )
+    learned = adam_step(init_trainable(theta, LR, with_target=False), gradient, LR).params
     model.train(1, ROWS)
     said = model.logger.name_to_value
     assert float(metrics["critic_loss"]) == pytest.approx(4 * said["train/critic_loss"], rel=1e-5)
     assert_close(learned, layers(model.critic.q_networks))
-    policy_loss = (0.2 * log_prob - critics.view(learned, batch.obs, actions, None)).mean()
+    policy_loss = (0.2 * log_prob - critics.policy_q(learned, batch.obs, actions, None)).mean()
     assert float(policy_loss) == pytest.approx(said["train/actor_loss"], rel=1e-5)

@@ -12,7 +12,7 @@ from mepg.algos.sac import SAC
 from mepg.algos.tqc import ME_TQC, TQC
 from mepg.core import policies
 from mepg.core.agent import build
-from mepg.core.bellman import actor_critic, critic_gradient, lowest
+from mepg.core.bellman import critic_gradient, lowest
 from mepg.core.critics import make_critics
 from mepg.core.spec import Dropout, Quantiles
 from tests.conftest import SIZES, jit_quickly, make_batch
@@ -20,19 +20,19 @@ from tests.conftest import SIZES, jit_quickly, make_batch
 KEY = jax.random.key(3)
 
 
-def equation(spec, batch, seed=0):
+def gradient_of(spec, batch, seed=0):
     state = jit_quickly(build(spec, SIZES).init)(jax.random.key(seed))
     theta, pi = state.critic.params, partial(policies.make_policy(spec, SIZES).sample, state.actor.params)
-    return actor_critic(make_critics(spec, SIZES), theta, pi, 0.2, batch, spec), theta
+    return critic_gradient(make_critics(spec, SIZES), spec, theta, theta, pi, 0.2, batch, KEY)[0]
 
 
 def test_the_dropped_atoms_by_hand():
     """Two critics of three quantiles, one of each dropped: of 1 2 9 and 3 4 5, all but the largest two, 5 and 9."""
     atoms = jnp.array([[[1.0, 2.0, 9.0]], [[3.0, 4.0, 5.0]]])
-    side = lowest(atoms, jnp.zeros((2, 1, 4)), Quantiles(count=3, dropped=1))
-    np.testing.assert_array_equal(side.value, [[1.0, 2.0, 3.0, 4.0]])
+    dropped, all_kept = (replace(TQC, quantiles=Quantiles(count=3, dropped=dropped)) for dropped in (1, 0))
+    np.testing.assert_array_equal(lowest(dropped, atoms, jnp.zeros((2, 1, 4))).q, [[1.0, 2.0, 3.0, 4.0]])
     np.testing.assert_array_equal(
-        np.sort(lowest(atoms, jnp.zeros((2, 1, 4)), Quantiles(count=3)).value), [[1.0, 2.0, 3.0, 4.0, 5.0, 9.0]]
+        np.sort(lowest(all_kept, atoms, jnp.zeros((2, 1, 4))).q), [[1.0, 2.0, 3.0, 4.0, 5.0, 9.0]]
     )
 
 
@@ -41,7 +41,7 @@ def test_with_one_quantile_it_is_sac_with_one_critic():
     one, batch = replace(SAC, critics=1, hidden=(16, 16)), make_batch()
     by_force = replace(one)
     object.__setattr__(by_force, "quantiles", Quantiles(count=1))
-    ours, theirs = (critic_gradient(*equation(spec, batch), batch, KEY, spec)[0] for spec in (by_force, one))
+    ours, theirs = (gradient_of(spec, batch) for spec in (by_force, one))
     for a, b in zip(*map(jax.tree.leaves, (ours, theirs)), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-8)
 
@@ -67,13 +67,12 @@ def test_defining(dropped):
         return policy.mode(state.actor.params, obs), jnp.zeros(len(obs))
 
     still = batch._replace(
-        action=pi(batch.obs, None)[0], reward=jnp.zeros(256), alive=jnp.ones(256), next_obs=batch.obs
+        action=pi(batch.obs, None)[0], reward=jnp.zeros(256), discount=jnp.ones(256), next_obs=batch.obs
     )
     for masks, least in (("consistent", None), ("independent", 1e-4), ("online", 1e-4)):
         other = replace(spec, dropout=Dropout(masks=masks))
-        loss = critic_gradient(
-            actor_critic(make_critics(other, SIZES), theta, pi, 0.0, still, other), theta, still, KEY, other
-        )[1]["critic_loss"]
+        critics = make_critics(other, SIZES)
+        loss = critic_gradient(critics, other, theta, theta, pi, 0.0, still, KEY)[1]["critic_loss"]
         assert loss == pytest.approx(0, abs=1e-12) if least is None else loss > least
 
 
@@ -84,7 +83,7 @@ def test_the_policy_sees_the_mean_of_all_quantiles_of_all_critics():
     atoms, parts = critics.all(theta, batch.obs, batch.action, None)
     assert atoms.shape == (2, 16, 25)
     np.testing.assert_allclose(
-        critics.view(theta, batch.obs, batch.action, None), atoms.mean(axis=(0, 2)), rtol=1e-5, atol=1e-6
+        critics.policy_q(theta, batch.obs, batch.action, None), atoms.mean(axis=(0, 2)), rtol=1e-5, atol=1e-6
     )
     np.testing.assert_allclose(
         parts.sum(axis=-1) + theta[-1].b.mean(axis=-1)[:, None], atoms.mean(axis=-1), rtol=1e-4, atol=1e-5

@@ -10,7 +10,7 @@ import pytest
 
 from mepg.core import bellman, policies
 from mepg.core.agent import build
-from mepg.core.bellman import actor_critic, critic_gradient
+from mepg.core.bellman import critic_gradient
 from mepg.core.critics import make_critics
 from mepg.core.nets import Layer, Norm, make_network
 from mepg.core.spec import Dropout, Gaussian, Noise, Spec, Temperature
@@ -26,8 +26,7 @@ def networks(spec, seed=0):
 
 
 def critic_loss(theta, theta_target, pi, alpha, batch, key, spec):
-    equation = actor_critic(make_critics(spec, SIZES), theta_target, pi, alpha, batch, spec)
-    _, metrics = critic_gradient(equation, theta, batch, key, spec)
+    _, metrics = critic_gradient(make_critics(spec, SIZES), spec, theta, theta_target, pi, alpha, batch, key)
     return metrics["critic_loss"], metrics
 
 
@@ -80,9 +79,9 @@ def test_expected_loss_is_the_closed_form(masks, p):
 
     next_action = policies.make_policy(spec, SIZES).mode(phi, batch.next_obs)
     c = contributions(theta, batch.obs, batch.action)
-    d = (spec.discount * batch.alive)[:, None] * contributions(theta_target, batch.next_obs, next_action)
+    d = (spec.discount * batch.discount)[:, None] * contributions(theta_target, batch.next_obs, next_action)
     critics = make_critics(spec, SIZES)
-    y = batch.reward + spec.discount * batch.alive * critics.q(theta_target, batch.next_obs, next_action)[0]
+    y = batch.reward + spec.discount * batch.discount * critics.q(theta_target, batch.next_obs, next_action)[0]
     delta = y - critics.q(theta, batch.obs, batch.action)[0]
     noise = {"consistent": (c - d) ** 2, "independent": c**2 + d**2, "online": c**2}[masks].sum(axis=1)
     expected = float(0.5 * (delta**2 + p / (1 - p) * noise).mean())
@@ -130,8 +129,8 @@ def test_by_hand(monkeypatch):
     spec, theta, theta_target, phi, batch = hand_made()
     mask = (jnp.array([[[2.0, 0.0]]]),)
     monkeypatch.setattr(bellman, "draw_masks", lambda *_: (mask, mask))
-    equation = actor_critic(make_critics(spec, SIZES), theta_target, pi(spec, phi), 0.0, batch, spec)
-    gradient, metrics = critic_gradient(equation, theta, batch, jax.random.key(0), spec)
+    critics = make_critics(spec, SIZES)
+    gradient, metrics = critic_gradient(critics, spec, theta, theta_target, pi(spec, phi), 0.0, batch, KEY)
     assert metrics["critic_loss"] == 105.125
     assert metrics["q"] == 17
     first, second = gradient
@@ -144,7 +143,7 @@ def test_by_hand(monkeypatch):
 def test_by_hand_without_a_mask_with_an_end():
     """Q = 2*4 + 2 + 1 = 11; the end leaves y = r = 1: loss 50."""
     spec, theta, theta_target, phi, batch = hand_made()
-    batch = batch._replace(alive=jnp.zeros(1))
+    batch = batch._replace(discount=jnp.zeros(1))
     loss, _ = critic_loss(
         theta, theta_target, pi(spec, phi), 0.0, batch, jax.random.key(0), replace(spec, dropout=None)
     )
@@ -168,7 +167,7 @@ def test_subset_minimum_by_hand():
     the draws, 1 in a third and 2 in a sixth, the same for the whole batch.
     """
     spec = Spec(critics=4, subset=2, hidden=(2,), discount=1.0)
-    batch = make_batch(8)._replace(reward=jnp.zeros(8), alive=jnp.ones(8))
+    batch = make_batch(8)._replace(reward=jnp.zeros(8), discount=jnp.ones(8))
     zero, phi = networks(spec)
     zero = jax.tree.map(jnp.zeros_like, zero)
     target = (zero[0], zero[1]._replace(b=jnp.array([[0.0], [1.0], [2.0], [3.0]])))
@@ -186,7 +185,7 @@ def test_a_chosen_critic_keeps_its_own_mask(monkeypatch):
         Layer(jnp.zeros((2, 5, 2)), jnp.ones((2, 2))),
         Layer(jnp.array([[[1.0], [0.0]], [[0.0], [10.0]]]), jnp.zeros((2, 1))),
     )
-    batch = make_batch(4)._replace(reward=jnp.zeros(4), alive=jnp.ones(4))
+    batch = make_batch(4)._replace(reward=jnp.zeros(4), discount=jnp.ones(4))
     _, phi = networks(spec)
     mask = (jnp.array([[[1.0, 0.0]], [[0.0, 1.0]]]),)  # the other critic's mask would make either worth 0
     monkeypatch.setattr(bellman, "draw_masks", lambda *_: (mask, mask))
@@ -225,7 +224,7 @@ def test_entropy_term_is_inside_the_discount(batch):
 
         return jax.jacobian(loss)(jnp.zeros(len(q))) * len(q) + q
 
-    np.testing.assert_allclose(y(0.5) - y(0.0), -0.7 * batch.alive * 0.5 * log_prob, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(y(0.5) - y(0.0), -0.7 * batch.discount * 0.5 * log_prob, rtol=1e-4, atol=1e-5)
 
 
 def test_smoothing_moves_the_next_action_within_its_clip(batch):
@@ -233,8 +232,7 @@ def test_smoothing_moves_the_next_action_within_its_clip(batch):
     theta, phi = networks(spec)
     seen, critics = [], make_critics(spec, SIZES)
     asked = critics._replace(all=lambda *args: (seen.append(args[2]), critics.all(*args))[1])
-    equation = actor_critic(asked, theta, pi(spec, phi), 0.0, batch, spec)
-    critic_gradient(equation, theta, batch, jax.random.key(0), spec)
+    critic_gradient(asked, spec, theta, theta, pi(spec, phi), 0.0, batch, KEY)
     moved = np.abs(seen[0] - policies.make_policy(spec, SIZES).mode(phi, batch.next_obs))
     assert moved.max() == pytest.approx(0.25, abs=1e-6)
     assert np.abs(seen[0]).max() <= 1

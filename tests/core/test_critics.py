@@ -30,13 +30,13 @@ def test_what_the_policy_sees_of_several(improve_on, which):
     assert q.shape == (3, 6)
     assert len(np.unique(q[:, 0])) == 3, "each has weights of its own"
     expected = q[which] if isinstance(which, int) else getattr(q, which)(axis=0)
-    np.testing.assert_allclose(critics.view(theta, obs, action, None), expected, rtol=1e-6)
+    np.testing.assert_allclose(critics.policy_q(theta, obs, action, None), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_the_parts_of_q_add_up_to_it(count):
+def test_the_contributions_to_q_add_up_to_it(count):
     critics = make_critics(Spec(hidden=(16, 8), critics=count), SIZES)
     theta = jit_quickly(critics.init)(jax.random.key(0))
-    q, parts = critics.all(theta, draw(6, 3), draw(6, 2, seed=1), None)
-    assert parts.shape == (count, 6, 8)
-    np.testing.assert_allclose(parts.sum(axis=-1) + theta[-1].b, q, atol=1e-6)
+    q, contributions = critics.all(theta, draw(6, 3), draw(6, 2, seed=1), None)
+    assert contributions.shape == (count, 6, 8)
+    np.testing.assert_allclose(contributions.sum(axis=-1) + theta[-1].b, q, atol=1e-6)

@@ -9,7 +9,7 @@ import pytest
 
 from mepg.algos import algorithms
 from mepg.core.agent import build
-from mepg.core.nets import BatchNorm, affine, make_network, make_normalised_network, multiply_rounded, renormalise
+from mepg.core.nets import affine, make_network, multiply_rounded
 from tests.conftest import SIZES, all_but_slow, draw, jit_quickly, make_batch
 
 
@@ -78,63 +78,3 @@ def test_build_uses_the_precision():
         state = jax.eval_shape(agent.init, jax.random.key(0))
         text[precision] = str(jax.make_jaxpr(agent.update)(state, make_batch(), jax.random.key(0)))
     assert text["full"] != text["mixed"]
-
-
-def one_unit(mean, variance, scale=1.0, shift=0.0):
-    return BatchNorm(*(jnp.array([number]) for number in (scale, shift, mean, variance)))
-
-
-# A batch of 1, 3 and 5: mean 3, variance 8/3. With 0.001 added, the standard deviation is 1.633.
-BATCH, STD = jnp.array([[1.0], [3.0], [5.0]]), (8 / 3 + 1e-3) ** 0.5
-
-
-@pytest.mark.parametrize(
-    ("running", "trusted", "r", "d"),
-    [
-        ((0.0, 1.0), False, 1, 0),  # plain batch normalisation, whatever the running ones are
-        ((3.0, 8 / 3), True, 1, 0),  # they agree
-        ((2.0, 1.0), True, STD / 1.001**0.5, 1 / 1.001**0.5),  # as if by the running ones
-        ((100.0, 1.0), True, STD / 1.001**0.5, -5),  # too far away
-        ((3.0, 0.04), True, 3, 0),  # much too narrow
-        ((3.0, 100.0), True, 1 / 3, 0),  # much too wide
-    ],
-)
-def test_renormalisation_by_hand(running, trusted, r, d):
-    found, seen = renormalise(one_unit(*running, scale=2.0, shift=0.5), BATCH, 0.9, trusted)
-    np.testing.assert_allclose(found[:, 0], 2 * (np.array([-2, 0, 2]) / STD * r + d) + 0.5, rtol=1e-5)
-    np.testing.assert_allclose(seen.mean, [0.9 * running[0] + 0.1 * 3], rtol=1e-6)
-    np.testing.assert_allclose(seen.variance, [0.9 * running[1] + 0.1 * 8 / 3], rtol=1e-6)
-
-
-def test_no_gradient_goes_through_r_d_or_the_running_means():
-    """With the running ones trusted, but for r and d as numbers, the gradient is plain batch normalisation's."""
-    weight = draw(3, 1)
-
-    def total(x, norm, trusted):
-        return (weight * renormalise(norm, x, 0.9, trusted)[0]).sum()
-
-    norm = one_unit(2.0, 1.0)
-    plain, renormalised = (jax.grad(total)(BATCH, norm, trusted) for trusted in (False, True))
-    np.testing.assert_allclose(renormalised, plain * STD / 1.001**0.5, rtol=1e-4, atol=1e-6)
-    of_norm = jax.grad(total, argnums=1)(BATCH, norm, True)
-    assert not of_norm.mean.any()
-    assert not of_norm.variance.any()
-    assert of_norm.scale.any()
-
-
-def test_a_normalised_network_stands_by_its_running_means_and_masks_what_is_normalised():
-    network = make_normalised_network((3, 4, 2), "uniform", momentum=0.9)
-    layers, x = network.network.init(jax.random.key(0)), draw(5, 3)
-    first, last = layers
-    layers = (first, last._replace(norm=last.norm._replace(mean=draw(4), variance=1 + draw(4, seed=1) ** 2)))
-    units = jax.nn.relu((x / 1.001**0.5) @ first.w + first.b)
-    units = (units - layers[1].norm.mean) / np.sqrt(layers[1].norm.variance + 1e-3)
-    mask = (jnp.array([0.0, 2.0, 2.0, 0.0]),)
-    outputs, found = network.network.apply_masked(layers, x, mask)
-    np.testing.assert_allclose(found, units, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(outputs, (mask[0] * units) @ last.w + last.b, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(network.network.apply(layers, x), units @ last.w + last.b, rtol=1e-5, atol=1e-6)
-    _, normalised, moved = network.train(layers, x, mask, jnp.bool_(False))
-    np.testing.assert_allclose(normalised.mean(axis=0), 0, atol=1e-5)
-    np.testing.assert_allclose(moved[0].norm.mean, 0.1 * x.mean(axis=0), rtol=1e-5)
-    np.testing.assert_array_equal(moved[1].w, last.w)

@@ -51,12 +51,12 @@ def test_deterministic_policy_has_log_probability_zero():
     np.testing.assert_array_equal(log_prob, np.zeros(5))
 
 
-def test_jitter():
+def test_add_noise():
     action = jnp.full((20_000, 1), 0.1)
-    assert policies.jitter(None, action, jax.random.key(0)) is action
-    noisy = policies.jitter(Noise(std=0.2), action, jax.random.key(0))
+    assert policies.add_noise(None, action, jax.random.key(0)) is action
+    noisy = policies.add_noise(Noise(std=0.2), action, jax.random.key(0))
     assert np.std(noisy) == pytest.approx(0.2, rel=0.03)
     assert np.mean(noisy) == pytest.approx(0.1, abs=0.01)
-    clipped = policies.jitter(Noise(std=0.2, clip=0.1), action, jax.random.key(0)) - action
+    clipped = policies.add_noise(Noise(std=0.2, clip=0.1), action, jax.random.key(0)) - action
     assert np.abs(clipped).max() <= 0.1 + 1e-6
-    assert np.abs(policies.jitter(Noise(std=9), action, jax.random.key(0))).max() == 1
+    assert np.abs(policies.add_noise(Noise(std=9), action, jax.random.key(0))).max() == 1

@@ -11,7 +11,7 @@ import pytest
 from mepg.algos import algorithms
 from mepg.algos.mepg import ME_DDPG, ME_SAC
 from mepg.core import policies
-from mepg.core.bellman import actor_critic, critic_gradient
+from mepg.core.bellman import critic_gradient
 from mepg.core.critics import make_critics
 from mepg.core.masks import draw_rows, mask_variance
 from mepg.core.normalise import normalised
@@ -174,8 +174,7 @@ def evaluation(spec):
     theta, phi = networks(spec)
     theta_target, _ = networks(spec, seed=1)
     pi = partial(policies.make_policy(spec, SIZES).sample, phi)
-    equation = actor_critic(make_critics(spec, SIZES), theta_target, pi, 0.0, make_batch(8), spec)
-    return lambda key: critic_gradient(equation, theta, make_batch(8), key, spec)
+    return partial(critic_gradient, make_critics(spec, SIZES), spec, theta, theta_target, pi, 0.0, make_batch(8))
 
 
 def noise_metrics(spec, keys):
@@ -232,8 +231,7 @@ def test_expected_gradient_is_the_average_of_the_sampled_one(alpha):
         return policies.make_policy(spec, SIZES).sample(phi, obs, fixed)
 
     def gradient(spec, key):
-        equation = actor_critic(make_critics(spec, SIZES), theta_target, pi, alpha, batch, spec)
-        return critic_gradient(equation, theta, batch, key, spec)
+        return critic_gradient(make_critics(spec, SIZES), spec, theta, theta_target, pi, alpha, batch, key)
 
     keys = jax.random.split(jax.random.key(3), 40_000)
     sampled, metrics = jax.jit(jax.vmap(partial(gradient, spec)))(keys)

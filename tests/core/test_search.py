@@ -26,7 +26,7 @@ def proposals_of(spec, state, obs, key, k):
     k_sample, k_noise = jax.random.split(key)
     rows = jnp.tile(obs, (k, 1))
     action, _ = policies.make_policy(spec, SIZES).sample(state.actor.params, rows, k_sample)
-    return policies.jitter(spec.exploration, action, k_noise).reshape(k, len(obs), -1)
+    return policies.add_noise(spec.exploration, action, k_noise).reshape(k, len(obs), -1)
 
 
 @pytest.mark.parametrize("kappa", [0.0, 3.0])

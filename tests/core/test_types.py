@@ -18,7 +18,7 @@ def test_a_batch_is_as_wide_as_its_sizes_say(sizes):
     batch = make_batch(5, sizes)
     assert batch.obs.shape == batch.next_obs.shape == (5, sizes.obs)
     assert batch.action.shape == (5, sizes.action_width)
-    assert batch.reward.shape == batch.alive.shape == batch.number.shape == (5,)
+    assert batch.reward.shape == batch.discount.shape == batch.number.shape == (5,)
 
 
 def test_an_agent_remembers_nothing_within_an_episode_unless_it_says_so():

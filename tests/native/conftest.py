@@ -50,8 +50,8 @@ class Case:
 
     def arguments(self, step):
         rows = self._rng.uniform(-1, 1, (self._rows, row_width(self._sizes))).astype(np.float32)
-        _, action, _, alive, _ = layout(self._sizes)
-        rows[:, alive] = self._rng.random(self._rows) < 0.9
+        _, action, _, discount, _ = layout(self._sizes)
+        rows[:, discount] = self._rng.random(self._rows) < 0.9
         if self._sizes.action_kind == "discrete":
             rows[:, action] = self._rng.integers(self._sizes.action, size=(self._rows, 1))
         numbers = self._rng.integers(1000, size=self._rows).astype(np.uint32)

@@ -19,7 +19,7 @@ def test_rows_come_back_as_they_went_in():
     np.testing.assert_array_equal(batch.obs[3], [3, 3])
     np.testing.assert_allclose(batch.action[3], [0.03])
     assert batch.reward[3] == 3
-    np.testing.assert_array_equal(batch.alive, [1, 0, 1, 0])
+    np.testing.assert_array_equal(batch.discount, [1, 0, 1, 0])
     np.testing.assert_array_equal(batch.next_obs[3], [4, 4])
 
 

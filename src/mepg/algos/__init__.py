@@ -54,8 +54,12 @@ class Algorithm(NamedTuple):
     summary: str
     parent: str | None = None
     build: Callable[[Any, Sizes], Agent] = agent.build
-    count_parameters: Callable[[Any, Sizes], agent.Count] = agent.count_parameters
     actions: tuple[str, ...] = ("box",)  # the kinds it can use, of ACTION_KINDS
+
+
+def count_parameters(algorithm: Algorithm, sizes: Sizes) -> agent.Count:
+    """Of all networks, from their shapes alone."""
+    return agent.count_parameters(algorithm.build(algorithm.spec, sizes), algorithm.spec)
 
 
 @cache
@@ -130,9 +134,8 @@ def _check(name: str, algorithm: Algorithm) -> None:
             raise UsageError(f"algorithm {name!r}: its spec needs the field {needed}, a whole number")
     if isinstance(spec, LooksAhead) and not (_is_whole(spec.n_step) and spec.n_step >= 1):
         raise UsageError(f"algorithm {name!r}: n_step has to be a whole number, at least 1, not {spec.n_step!r:.80}")
-    for part in ("build", "count_parameters"):
-        if not callable(getattr(algorithm, part)):
-            raise UsageError(f"algorithm {name!r}: {part} has to be a function of a spec and sizes")
+    if not callable(algorithm.build):
+        raise UsageError(f"algorithm {name!r}: build has to be a function of a spec and sizes")
     kinds = algorithm.actions
     if not isinstance(kinds, tuple) or not kinds or not set(kinds) <= set(ACTION_KINDS):
         raise UsageError(f"algorithm {name!r}: actions has to be ('box',), ('discrete',) or both, not {kinds!r:.80}")

@@ -18,11 +18,11 @@ from mepg.algos import Algorithm
 from mepg.algos.ddpg import DDPG
 from mepg.core import agent
 from mepg.core.critics import Critics
-from mepg.core.improvement import policy_loss
 from mepg.core.nets import Layer, Mask, Mlp, Network, init_several, make_network
 from mepg.core.policies import follow_best, make_policy
 from mepg.core.spec import Spec, require
 from mepg.core.types import Agent, Array, Batch, Beliefs, Key, Metrics, Posterior, Sizes, Trainable
+from mepg.core.update import Actor, adam_step, as_metrics, init_trainable, policy_loss, polyak
 
 Learners = Literal["all", "chosen"]  # the actors that learn at a state; `chosen`: only the one that is followed there
 
@@ -52,13 +52,13 @@ class AceFlat(Spec):
             self._set("learners", "all")
 
 
-def several_actors(spec: AceFlat, sizes: Sizes, critics: Critics) -> agent.Actors:
+def several_actors(spec: AceFlat, sizes: Sizes, critics: Critics) -> Actor:
     """pi(s) = argmax Q(s, a) over the actions a that the K actors propose; phi has the actors on axis 0."""
     policy = make_policy(spec, sizes)
 
     def value(theta: Mlp, obs: Array, proposals: Array) -> Array:
         """Q of the complete critics, even if they are masked: choosing an action is the policy's part. [K, B]"""
-        return jax.vmap(lambda action: critics.view(theta, obs, action, None))(proposals)
+        return jax.vmap(lambda action: critics.policy_q(theta, obs, action, None))(proposals)
 
     def propose(phi: Mlp, obs: Array, key: Key) -> tuple[Array, Array]:
         """[K, B, A], [K, B]"""
@@ -86,15 +86,10 @@ def several_actors(spec: AceFlat, sizes: Sizes, critics: Critics) -> agent.Actor
         )
         return losses.sum(), log_prob
 
-    return agent.Actors(lambda key: jax.vmap(policy.init)(jax.random.split(key, spec.actors)), sample, mode, loss)
+    return Actor(lambda key: jax.vmap(policy.init)(jax.random.split(key, spec.actors)), sample, mode, loss)
 
 
-build_flat = partial(agent.build, make_actors=several_actors)
-
-
-def count_flat(spec: AceFlat, sizes: Sizes) -> agent.Count:
-    """Actors, critic and their targets."""
-    return agent.count_networks(jax.eval_shape(build_flat(spec, sizes).init, jax.random.key(0)), spec)
+build_flat = partial(agent.build, make_actor=several_actors)
 
 
 # ace: the authors' networks, model and tree
@@ -232,7 +227,7 @@ def build(spec: Ace, sizes: Sizes) -> Agent:
     tree = make_tree(spec, sizes)
 
     def init(key: Key) -> AceState:
-        return AceState(jnp.int32(0), agent.start(tree.init(key), spec.lr, with_target=True))
+        return AceState(jnp.int32(0), init_trainable(tree.init(key), spec.lr, with_target=True))
 
     def begin(_: Key) -> Any:
         return () if spec.exploration is None else jnp.zeros(sizes.action)
@@ -255,15 +250,15 @@ def build(spec: Ace, sizes: Sizes) -> Agent:
         target, networks = state.networks.target, state.networks
         z_next = tree.encode(target, batch.next_obs)
         next_q = tree.values(target, z_next, tree.propose(target, z_next)).max(axis=0)
-        y = batch.reward + spec.discount * batch.alive * next_q
+        y = batch.reward + spec.discount * batch.discount * next_q
 
         gradient, metrics = jax.grad(partial(value_loss, spec, tree), has_aux=True)(networks.params, batch, y)
-        networks = agent.descend(networks, gradient, spec.lr)
+        networks = adam_step(networks, gradient, spec.lr)
         # The same Adam again: what has no gradient now, the critic and the model, still moves with its momentum.
         loss, gradient = jax.value_and_grad(partial(actors_loss, spec, tree))(networks.params, batch.obs)
-        networks = agent.descend(networks, gradient, spec.lr)
-        networks = networks._replace(target=agent.moved_target(networks, spec.target_rate))
-        return AceState(state.updates + 1, networks), agent.as_metrics(metrics | {"actor_loss": loss})
+        networks = adam_step(networks, gradient, spec.lr)
+        networks = networks._replace(target=polyak(networks, spec.target_rate))
+        return AceState(state.updates + 1, networks), as_metrics(metrics | {"actor_loss": loss})
 
     def posterior(state: AceState, obs: Array, action: Array) -> Posterior:
         """The tree's value. One critic and no masks: nothing about it varies."""
@@ -299,13 +294,6 @@ def actors_loss(spec: Ace, tree: Tree, net: Networks, obs: Array) -> Array:
     return -values.mean(axis=1).sum()
 
 
-def count_parameters(spec: Ace, sizes: Sizes) -> agent.Count:
-    """All networks, and their targets."""
-    state = jax.eval_shape(build(spec, sizes).init, jax.random.key(0))
-    count = sum(leaf.size for leaf in jax.tree.leaves((state.networks.params, state.networks.target)))
-    return agent.Count(as_paper=count, as_is=count)
-
-
 def _near_zero(layers: Mlp) -> Mlp:
     *hidden, output = layers
     return (*hidden, output._replace(w=3e-3 * output.w))
@@ -318,8 +306,6 @@ def _join(z: Array, action: Array) -> Array:
 ACE_FLAT = AceFlat(**{f.name: getattr(DDPG, f.name) for f in fields(DDPG)} | {"hidden": (400, 300)})
 
 ALGORITHMS = {
-    "ace": Algorithm(Ace(), "five actors; a tree through a learned model chooses one", None, build, count_parameters),
-    "ace-flat": Algorithm(
-        ACE_FLAT, "five separate actors and one critic, as Table 10 counts", "ddpg", build_flat, count_flat
-    ),
+    "ace": Algorithm(Ace(), "five actors; a tree through a learned model chooses one", None, build),
+    "ace-flat": Algorithm(ACE_FLAT, "five separate actors and one critic, as Table 10 counts", "ddpg", build_flat),
 }

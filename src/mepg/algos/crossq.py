@@ -9,22 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from mepg.algos import Algorithm
 from mepg.algos.mepg import INDEPENDENT
-from mepg.core import agent
-from mepg.core.bellman import Side, loss, lowest, target
+from mepg.core import agent, nets
+from mepg.core.bellman import QValue, critic_loss, lowest, td_target
 from mepg.core.critics import make_critics
-from mepg.core.distances import make_distance
 from mepg.core.masks import draw_masks
-from mepg.core.nets import Mask, Mlp, Network, NormalisedNetwork, make_network, make_normalised_network, with_statistics
-from mepg.core.policies import head_width, jitter, make_policy
+from mepg.core.nets import BatchNorm, Layer, Mask, Mlp, Network, affine, make_network
+from mepg.core.policies import add_noise, head_width, make_policy
 from mepg.core.spec import Dropout, Gaussian, Spec, Temperature, require
 from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metrics, Sizes, Trainable
+from mepg.core.update import Networks, adam_step, as_metrics, improve_policy, policy_step, temperature_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,74 +77,84 @@ class CrossQ(Spec):
 
 
 def build(spec: CrossQ, sizes: Sizes) -> Agent:
-    """An agent of `core.agent`'s, whose networks act as they stand and learn with a batch's mean and variance."""
-    q = _network(spec, (sizes.obs + sizes.action, *spec.hidden, 1))
-    pi = _network(spec, (sizes.obs, *spec.actor_hidden, head_width(spec, sizes)))
+    """An agent of `core.agent`'s, whose networks act with running statistics and learn with the batch's own."""
+    q = batch_normalised(spec, (sizes.obs + sizes.action, *spec.hidden, 1))
+    pi = batch_normalised(spec, (sizes.obs, *spec.actor_hidden, head_width(spec, sizes)))
     critics = make_critics(spec, sizes, q.network)
     warmup = 0 if spec.batch_norm is None else spec.batch_norm.warmup
 
-    def actors_with(network: Network) -> agent.Actors:
-        return agent.actors_of(make_policy(spec, sizes, network), critics)
+    def networks_with(policy_network: Network) -> Networks:
+        actor = agent.single_actor(make_policy(spec, sizes, policy_network), critics)
+        return Networks(actor, critics, agent.target_entropy(spec, sizes))
 
-    moves = partial(evaluate, q, warmup), partial(improve, pi, actors_with, min(warmup * spec.actor_every, 2**31 - 1))
-    actors, entropy = actors_with(pi.network), -float(sizes.action)
-    made = agent.assemble(critics, agent.Parts(spec, actors, critics.init, entropy, *moves))
+    networks = networks_with(pi.network)
 
     def init(key: Key) -> AgentState:
-        state: AgentState = made.init(key)
+        state = agent.init(networks, spec, key)
         return state._replace(critic=state.critic._replace(target=None))
 
-    return made._replace(init=init)
+    def update(state: AgentState, batch: Batch, key: Key) -> tuple[AgentState, Metrics]:
+        """One update of Algorithm 1, without target networks."""
+        k_critic, k_policy, k_policy_mask = jax.random.split(key, 3)
+        critic, metrics = critic_step(q, networks, spec, state, batch, k_critic, state.updates >= warmup)
+        state = state._replace(updates=state.updates + 1, critic=critic)
+        # The policy is updated at every `actor_every`-th update only, and so are its running statistics.
+        renorm = state.updates - spec.actor_every >= min(warmup * spec.actor_every, 2**31 - 1)
+
+        def step(
+            _: Networks, spec: CrossQ, state: AgentState, batch: Batch, *rest: Any
+        ) -> tuple[Trainable, Trainable | None, Metrics]:
+            """phi moves down the gradient of Eq. (6), with the batch's statistics in it; the critics' are running."""
+            in_training = pi.network._replace(apply=lambda phi, obs: pi.train(phi, obs, None, renorm)[0])
+            actor, temperature, metrics = policy_step(networks_with(in_training), spec, state, batch, *rest)
+            moved = pi.train(state.actor.params, batch.obs, None, renorm)[-1]
+            return actor._replace(params=with_statistics(actor.params, moved)), temperature, metrics
+
+        state, policy_metrics = improve_policy(networks, spec, state, batch, k_policy, k_policy_mask, step=step)
+        return state, as_metrics(metrics) | policy_metrics
+
+    return agent.make_agent(networks, spec, update)._replace(init=init)
 
 
-def _network(spec: CrossQ, widths: tuple[int, ...]) -> NormalisedNetwork:
-    how = spec.batch_norm
-    if how is not None:
-        return make_normalised_network(widths, spec.init, momentum=how.momentum, precision=spec.precision)
-    plain = make_network(widths, spec.init, precision=spec.precision)
-    return NormalisedNetwork(plain, lambda layers, x, mask, _: (*plain.apply_masked(layers, x, mask), layers))
-
-
-def evaluate(
-    network: NormalisedNetwork,
-    warmup: int,
-    parts: agent.Parts,
+def critic_step(
+    network: BatchNormalisedNetwork,
+    networks: Networks,
+    spec: CrossQ,
     state: AgentState,
     batch: Batch,
     key: Key,
-    weight: Array | float,
-) -> tuple[Trainable, Metrics]:
+    renorm: Array,
+) -> tuple[Trainable, dict[str, Array]]:
     """theta moves down the gradient of Eq. (4), both sides of which are one forward pass through theta."""
-    spec, count, trusted = parts.spec, len(batch.reward), state.updates >= warmup
-    assert isinstance(spec, CrossQ)
     k_mask, k_action, k_smoothing, _ = jax.random.split(key, 4)
-    mask = _both_halves(*draw_masks(spec, count, k_mask), count)
-    next_action, bonus = agent.play(parts, state, batch.next_obs, key, k_action)  # a' ~ pi(s'), -alpha log pi(a' | s')
-    next_action = jitter(spec.smoothing, next_action, k_smoothing)
-    now, following = (
-        jnp.concatenate(pair, axis=-1) for pair in ((batch.obs, batch.action), (batch.next_obs, next_action))
+    mask = _both_halves(*draw_masks(spec, len(batch.reward), k_mask), len(batch.reward))  # [N, 2 B, H]
+    next_action, next_log_prob = networks.actor.sample(
+        state.actor.params, state.critic.params, batch.next_obs, k_action
     )
-    both = jnp.concatenate([now, following])  # [2 B, S + A]
+    next_action = add_noise(spec.smoothing, next_action, k_smoothing)
+    entropy_cost = temperature_of(spec, state) * next_log_prob
+    x = jnp.concatenate([batch.obs, batch.action], axis=-1)
+    next_x = jnp.concatenate([batch.next_obs, next_action], axis=-1)
+    both = jnp.concatenate([x, next_x])  # [2 B, S + A]
 
-    def one(theta: Mlp, mask: Mask | None) -> tuple[Array, Array, Mlp]:
-        value, units, seen = network.train(theta, both, mask, trusted)
-        return value.squeeze(-1), units * theta[-1].w[:, 0], seen
+    def forward(theta: Mlp, mask: Mask | None) -> tuple[Array, Array, Mlp]:
+        """One critic's Q of both halves, what its units contribute, and theta with its statistics moved."""
+        q, units, moved = network.train(theta, both, mask, renorm)
+        return q.squeeze(-1), units * theta[-1].w[:, 0], moved
 
-    def total(theta: Mlp) -> tuple[Array, tuple[dict[str, Array], Mlp]]:
-        value, adds, seen = jax.vmap(one)(theta, mask)  # [N, 2 B], [N, 2 B, H]
-        (value, next_value), (adds, next_adds) = (jnp.split(each, 2, axis=1) for each in (value, adds))
-        least = lowest(next_value, next_adds, None)
-        y = target(least._replace(value=least.value + bonus), batch, spec.discount)
-        y = jax.lax.stop_gradient(y)
-        losses, metrics = jax.vmap(lambda *online: loss(Side(*online), y, make_distance(spec), spec.dropout, weight))(
-            value, adds, jnp.arange(spec.critics)
+    def loss(theta: Mlp) -> tuple[Array, tuple[dict[str, Array], Mlp]]:
+        q, contributions, moved = jax.vmap(forward)(theta, mask)  # [N, 2 B], [N, 2 B, H]
+        (q, next_q), (c, next_c) = (jnp.split(each, 2, axis=1) for each in (q, contributions))
+        y = jax.lax.stop_gradient(td_target(batch, spec.discount, lowest(spec, next_q, next_c), entropy_cost))
+        losses, metrics = jax.vmap(lambda *online: critic_loss(spec, QValue(*online), y))(
+            q, c, jnp.arange(spec.critics)
         )
         metrics = {"critic_loss": losses.sum(), **{name: values.mean() for name, values in metrics.items()}}
-        return losses.sum(), (metrics, seen)
+        return losses.sum(), (metrics, moved)
 
-    gradient, (metrics, seen) = jax.grad(total, has_aux=True)(state.critic.params)
-    critic = agent.descend(state.critic, gradient, spec.critic_lr, spec.adam_b1)
-    return critic._replace(params=with_statistics(critic.params, seen)), agent.as_metrics(metrics)
+    gradient, (metrics, moved) = jax.grad(loss, has_aux=True)(state.critic.params)
+    critic = adam_step(state.critic, gradient, spec.critic_lr, spec.adam_b1)
+    return critic._replace(params=with_statistics(critic.params, moved)), metrics
 
 
 def _both_halves(m: Mask | None, m_next: Mask | None, count: int) -> Mask | None:
@@ -161,41 +171,96 @@ def _both_halves(m: Mask | None, m_next: Mask | None, count: int) -> Mask | None
     return joined
 
 
-def improve(
-    network: NormalisedNetwork,
-    actors_with: Callable[[Network], agent.Actors],
-    warmup: int,  # in updates of the critics
-    parts: agent.Parts,
-    state: AgentState,
-    batch: Batch,
-    key: Key,
-    k_mask: Key,
-    weight: Array | float,
-) -> tuple[Trainable, Trainable | None, Metrics]:
-    """phi moves down the gradient of Eq. (6): the policy learns with the batch's mean and variance, critics stand."""
-    trusted = state.updates - parts.spec.actor_every >= warmup
+# Batch renormalisation
 
-    def outputs(phi: Mlp, obs: Array) -> Array:
-        return network.train(phi, obs, None, trusted)[0]
-
-    actors = actors_with(network.network._replace(apply=outputs))
-    actor, temperature, metrics = agent.improve_policy(parts._replace(actors=actors), state, batch, key, k_mask, weight)
-    *_, seen = network.train(state.actor.params, batch.obs, None, trusted)
-    return actor._replace(params=with_statistics(actor.params, seen)), temperature, metrics
+EPSILON = 1e-3  # added to a variance; this and the two below are those of CrossQ's authors
+R_MAX, D_MAX = 3.0, 5.0
 
 
-def count_parameters(spec: CrossQ, sizes: Sizes) -> agent.Count:
-    """Of actor and critics, without the running means and variances, which no gradient moves."""
-    state = jax.eval_shape(build(spec, sizes).init, jax.random.key(0))
-    *_, head = state.actor.params
-    layers = (*state.actor.params, *state.critic.params)
-    running = sum(layer.norm.mean.size + layer.norm.variance.size for layer in layers if layer.norm is not None)
-    as_is = sum(leaf.size for leaf in jax.tree.leaves(layers)) - running
-    return agent.Count(as_paper=as_is - (head.w.size + head.b.size) // 2, as_is=as_is)
+class BatchNormalisedNetwork(NamedTuple):
+    """A perceptron with batch normalisation of each layer's input."""
+
+    network: Network  # for acting: with running statistics
+    # For learning: layers, x, m, renorm -> outputs, last hidden units, layers with their statistics moved.
+    train: Callable[[Mlp, Array, Mask | None, Array], tuple[Array, Array, Mlp]]
+
+
+def batch_normalised(spec: CrossQ, widths: tuple[int, ...]) -> BatchNormalisedNetwork:
+    """Batch renormalisation (Ioffe, 2017) of the input, and of each hidden layer after its ReLU, as CrossQ has it.
+
+    A mask acts on what is normalised, so it is not part of the mean and variance.
+    """
+    batch_norm = spec.batch_norm
+    if batch_norm is None:
+        plain = make_network(widths, spec.init, precision=spec.precision)
+        return BatchNormalisedNetwork(plain, lambda layers, x, mask, _: (*plain.apply_masked(layers, x, mask), layers))
+    momentum, multiply = batch_norm.momentum, nets.PRODUCTS[spec.precision]
+
+    def forward(
+        layers: Mlp, x: Array, mask: Mask | None, normalise: Callable[[BatchNorm, Array], tuple[Array, BatchNorm]]
+    ) -> tuple[Array, Array, Mlp]:
+        moved: list[Layer] = []
+        for layer, m in zip(layers, (None, *(mask or (None,) * (len(layers) - 1))), strict=True):
+            assert isinstance(layer.norm, BatchNorm)
+            units, norm = normalise(layer.norm, jax.nn.relu(x) if moved else x)
+            moved.append(layer._replace(norm=norm))
+            product = jnp.matmul if len(moved) == len(layers) else multiply
+            x = affine(product, layer.w, layer.b, units if m is None else m * units)
+        return x, units, tuple(moved)
+
+    def with_running_statistics(norm: BatchNorm, x: Array) -> tuple[Array, BatchNorm]:
+        return (x - norm.mean) * jax.lax.rsqrt(norm.variance + EPSILON) * norm.scale + norm.shift, norm
+
+    def apply_masked(layers: Mlp, x: Array, mask: Mask | None) -> tuple[Array, Array]:
+        outputs, units, _ = forward(layers, x, mask, with_running_statistics)
+        return outputs, units
+
+    def train(layers: Mlp, x: Array, mask: Mask | None, renorm: Array) -> tuple[Array, Array, Mlp]:
+        return forward(layers, x, mask, lambda norm, x: renormalise(norm, x, momentum, renorm))
+
+    def init(key: Key) -> Mlp:
+        layers = nets.init_layers(widths, nets.INITIALISERS[spec.init], False, key)
+        ones = [jnp.ones(layer.w.shape[0]) for layer in layers]
+        return tuple(
+            layer._replace(norm=BatchNorm(one, 0 * one, 0 * one, one)) for layer, one in zip(layers, ones, strict=True)
+        )
+
+    network = Network(init, lambda layers, x: apply_masked(layers, x, None)[0], apply_masked)
+    return BatchNormalisedNetwork(network, train)
+
+
+def renormalise(norm: BatchNorm, x: Array, momentum: float, renorm: Array | bool) -> tuple[Array, BatchNorm]:
+    """((x - mean) / std) r + d, scaled and shifted; r and d lead from the batch's mean and std to the running ones.
+
+    Both are bounded, and 1 and 0 without `renorm`: plain batch normalisation. No gradient goes through them.
+    """
+    mean, variance = x.mean(axis=0), x.var(axis=0)
+    inv_std = jax.lax.rsqrt(variance + EPSILON)
+    batch_inv_std, shift, running_inv_std = jax.lax.stop_gradient(
+        (inv_std, mean - norm.mean, jax.lax.rsqrt(norm.variance + EPSILON))
+    )
+    r = jnp.where(renorm, jnp.clip(running_inv_std / batch_inv_std, 1 / R_MAX, R_MAX), 1.0)
+    d = jnp.where(renorm, jnp.clip(shift * running_inv_std, -D_MAX, D_MAX), 0.0)
+    moved = norm._replace(
+        mean=momentum * norm.mean + (1 - momentum) * mean,
+        variance=momentum * norm.variance + (1 - momentum) * variance,
+    )
+    return ((x - mean) * inv_std * r + d) * norm.scale + norm.shift, moved
+
+
+def with_statistics(layers: Mlp, moved: Mlp) -> Mlp:
+    """The layers with the running statistics of others, as `train` gave them."""
+
+    def replaced(layer: Layer, other: Layer) -> Layer:
+        if not (isinstance(layer.norm, BatchNorm) and isinstance(other.norm, BatchNorm)):
+            return layer
+        return layer._replace(norm=layer.norm._replace(mean=other.norm.mean, variance=other.norm.variance))
+
+    return tuple(map(replaced, layers, moved))
 
 
 def _named(spec: CrossQ, summary: str, parent: str) -> Algorithm:
-    return Algorithm(spec, summary, parent, build, count_parameters)
+    return Algorithm(spec, summary, parent, build)
 
 
 CROSSQ = CrossQ()

@@ -6,25 +6,25 @@ masked one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from mepg.algos import Algorithm
 from mepg.algos.mepg import INDEPENDENT
-from mepg.core.agent import Count, as_metrics, descend, every, moved_target, shortened, start
-from mepg.core.bellman import Equation, Side, critic_gradient, lowest
-from mepg.core.critics import Critics, as_policy_sees, make_critics
-from mepg.core.distances import make_distance
+from mepg.core.bellman import lowest, td_gradient, td_target
+from mepg.core.critics import Critics, make_critics, reduce_critics
+from mepg.core.masks import draw_masks
 from mepg.core.nets import Mask, Mlp
 from mepg.core.posterior import beliefs
 from mepg.core.search import begin_search, most_promising
 from mepg.core.spec import CriticSpec, Dropout, Quantiles, Search, require, require_doubt
 from mepg.core.types import Agent, Array, Batch, Key, Metrics, Sizes, Trainable
+from mepg.core.update import adam_step, as_metrics, every, init_trainable, polyak
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ def build(spec: ValueSpec, sizes: Sizes) -> Agent:
     best = partial(best_action, spec, critics)
 
     def init(key: Key) -> ValueState:
-        return ValueState(jnp.int32(0), start(critics.init(key), spec.critic_lr, with_target=True))
+        return ValueState(jnp.int32(0), init_trainable(critics.init(key), spec.critic_lr, with_target=True))
 
     def exploit(state: ValueState, obs: Array) -> Array:
         return best(state.critic.params, obs, None)
@@ -110,16 +110,15 @@ def build(spec: ValueSpec, sizes: Sizes) -> Agent:
     def update(state: ValueState, batch: Batch, key: Key) -> tuple[ValueState, Metrics]:
         """theta moves down the gradient of Eq. (4), and the target network follows when it is due."""
         theta, theta_target, _ = state.critic
-        equation = greedy(spec, critics, theta if spec.double else theta_target, theta_target, batch)
-        gradient, metrics = critic_gradient(equation, theta, batch, key, spec)
+        gradient, metrics = critic_gradient(critics, spec, theta, theta_target, batch, key)
+        if spec.max_grad_norm is not None:
+            gradient, _ = optax.clip_by_global_norm(spec.max_grad_norm).update(gradient, optax.EmptyState())
         if spec.epsilon is not None:
             metrics["exploration_rate"] = exploration_rate(spec, spec.epsilon, state.updates)
-        critic = descend(state.critic, shortened(gradient, spec.max_grad_norm), spec.critic_lr, spec.adam_b1)
+        critic = adam_step(state.critic, gradient, spec.critic_lr, spec.adam_b1)
         updates = state.updates + 1
-        followed = every(
-            spec.target_every, updates, lambda: moved_target(critic, spec.target_rate), lambda: critic.target
-        )
-        return ValueState(updates, critic._replace(target=followed)), as_metrics(metrics)
+        target = every(spec.target_every, updates, lambda: polyak(critic, spec.target_rate), lambda: critic.target)
+        return ValueState(updates, critic._replace(target=target)), as_metrics(metrics)
 
     def play(state: ValueState, obs: Array, _: Key, __: Key) -> tuple[Array, Array]:
         return exploit(state, obs), jnp.zeros(len(obs))
@@ -130,25 +129,25 @@ def build(spec: ValueSpec, sizes: Sizes) -> Agent:
 
 def best_action(spec: ValueSpec, critics: Critics, theta: Mlp, obs: Array, mask: Mask | None) -> Array:
     """argmax_a Q(s, a; theta), its index. [B, 1]"""
-    q = as_policy_sees(spec, critics.each(theta, obs, mask))
+    q = reduce_critics(spec, critics.each(theta, obs, mask))
     return q.argmax(axis=-1, keepdims=True).astype(jnp.float32)
 
 
-def greedy(spec: ValueSpec, critics: Critics, chooser: Mlp, theta_target: Mlp, batch: Batch) -> Equation:
-    """Q(s, a) = r + gamma Q(s', a'), a' = argmax_a Q(s', a) of the complete `chooser`.
+def critic_gradient(
+    critics: Critics, spec: ValueSpec, theta: Mlp, theta_target: Mlp, batch: Batch, key: Key
+) -> tuple[Mlp, dict[str, Array]]:
+    """Eq. (4) with y = r + gamma D_m Q(s', a'; theta'), a' = argmax_a Q(s', a) of the complete network.
 
     That is the target network, or for the double estimate the online one.
     """
+    k_mask, *_ = jax.random.split(key, 4)
+    mask, target_mask = draw_masks(spec, len(batch.reward), k_mask)  # the same one, except in ablations: [N, B, H]
     masked = spec.dropout is not None and spec.dropout.improve_on == "masked"
-
-    def following(m: Mask | None, _: Sequence[Key]) -> Side:
-        best = best_action(spec, critics, chooser, batch.next_obs, m if masked else None)
-        return lowest(*critics.all(theta_target, batch.next_obs, best, m), spec.quantiles)
-
-    def online(theta: Mlp, m: Mask | None, number: Array) -> Side:
-        return Side(*critics.one(theta, batch.obs, batch.action, m), number)
-
-    return Equation(following, online, make_distance(spec))
+    chooser = theta if spec.double else theta_target
+    next_action = best_action(spec, critics, chooser, batch.next_obs, target_mask if masked else None)  # [B, 1]
+    next_q = lowest(spec, *critics.all(theta_target, batch.next_obs, next_action, target_mask))  # [B]
+    y = td_target(batch, spec.discount, next_q)  # [B]
+    return td_gradient(critics, spec, theta, batch, mask, y)
 
 
 def exploration_rate(spec: ValueSpec, epsilon: Epsilon, updates: Array) -> Array:
@@ -157,15 +156,8 @@ def exploration_rate(spec: ValueSpec, epsilon: Epsilon, updates: Array) -> Array
     return epsilon.start + jnp.minimum(t / epsilon.steps, 1.0) * (epsilon.end - epsilon.start)
 
 
-def count_parameters(spec: ValueSpec, sizes: Sizes) -> Count:
-    """The critics, and their targets."""
-    critic = jax.eval_shape(build(spec, sizes).init, jax.random.key(0)).critic
-    count = sum(leaf.size for leaf in jax.tree.leaves((critic.params, critic.target)))
-    return Count(as_paper=count, as_is=count)
-
-
 def _named(spec: ValueSpec, summary: str, parent: str | None) -> Algorithm:
-    return Algorithm(spec, summary, parent, build, count_parameters, ("discrete",))
+    return Algorithm(spec, summary, parent, build, ("discrete",))
 
 
 DQN = ValueSpec()

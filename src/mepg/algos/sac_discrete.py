@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -14,13 +13,14 @@ import jax.numpy as jnp
 from mepg.algos import Algorithm
 from mepg.algos.mepg import INDEPENDENT
 from mepg.core import agent
-from mepg.core.bellman import Equation, Side
-from mepg.core.critics import Critics, as_policy_sees, make_critics
-from mepg.core.distances import make_distance
+from mepg.core.bellman import QValue, td_gradient, td_target
+from mepg.core.critics import Critics, make_critics, reduce_critics
+from mepg.core.masks import draw_masks
 from mepg.core.nets import Mask, Mlp, make_network
 from mepg.core.posterior import beliefs
 from mepg.core.spec import ActorSpec, Dropout, Temperature, require
-from mepg.core.types import Agent, AgentState, Array, Batch, Key, Sizes
+from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metrics, Sizes
+from mepg.core.update import Actor, Networks, adam_step, as_metrics, improve_policy, temperature_of, update_targets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,55 +74,59 @@ def build(spec: CategoricalSpec, sizes: Sizes) -> Agent:
     ) -> tuple[Array, Array]:
         """Eq. (6), summed: J(phi) = E[ sum_a pi(a | s) (alpha log pi(a | s) - Q(s, a)) ], and sum_a pi log pi. [B]"""
         logs = log_pi(phi, obs)
-        pi, q = jnp.exp(logs), as_policy_sees(spec, critics.each(theta, obs, mask))
+        pi, q = jnp.exp(logs), reduce_critics(spec, critics.each(theta, obs, mask))
         return (weight * (pi * (alpha * logs - q)).sum(axis=-1)).mean(), (pi * logs).sum(axis=-1)
 
     def explore(state: AgentState, memory: Any, obs: Array, key: Key) -> tuple[Array, Any]:
         return sample(state.actor.params, state.critic.params, obs, key)[0], memory
 
-    def play(state: AgentState, obs: Array, _: Key, key: Key) -> tuple[Array, Array]:
-        action, log_prob = sample(state.actor.params, state.critic.params, obs, key)
-        return action, -agent.alpha_of(spec, state) * log_prob
+    entropy = None if spec.temperature is None else spec.temperature.target_entropy
+    if entropy is None:
+        entropy = spec.entropy_ratio * math.log(sizes.action)
+    nets = Networks(Actor(network.init, sample, mode, loss), critics, entropy)
 
-    def equation(state: AgentState, batch: Batch) -> Equation:
-        logs = log_pi(state.actor.params, batch.next_obs)
-        return soft_value(spec, critics, logs, agent.alpha_of(spec, state), state.critic.target, batch)
+    def update(state: AgentState, batch: Batch, key: Key) -> tuple[AgentState, Metrics]:
+        """One update of Algorithm 1."""
+        k_critic, k_policy, k_policy_mask = jax.random.split(key, 3)
+        next_log_pi = log_pi(state.actor.params, batch.next_obs)  # [B, A]
+        theta, theta_target, _ = state.critic
+        alpha = temperature_of(spec, state)
+        gradient, metrics = critic_gradient(critics, spec, theta, theta_target, next_log_pi, alpha, batch, k_critic)
+        critic = adam_step(state.critic, gradient, spec.critic_lr, spec.adam_b1)
+        state = state._replace(updates=state.updates + 1, critic=critic)
+        state, policy_metrics = improve_policy(nets, spec, state, batch, k_policy, k_policy_mask)
+        return update_targets(spec, state), as_metrics(metrics) | policy_metrics
 
-    actors = agent.Actors(network.init, sample, mode, loss)
-    evaluate = partial(agent.evaluate_policy, equation)
-    entropy = spec.entropy_ratio * math.log(sizes.action)
-    parts = agent.Parts(spec, actors, critics.init, entropy, evaluate, agent.improve_policy)
     return Agent(
-        init=partial(agent.init, parts),
+        init=partial(agent.init, nets, spec),
         explore=explore,
-        exploit=partial(agent.exploit, parts),
-        update=partial(agent.update, parts),
-        beliefs=beliefs(critics, lambda state: state.critic.params, play, spec),
+        exploit=partial(agent.exploit, nets),
+        update=update,
+        beliefs=beliefs(critics, lambda state: state.critic.params, partial(agent.play, nets, spec), spec),
     )
 
 
-def soft_value(
-    spec: CategoricalSpec, critics: Critics, logs: Array, alpha: Array | float, theta_target: Mlp, batch: Batch
-) -> Equation:
-    """Q(s, a) = r + gamma sum_a' pi(a' | s') (min_i Q_i(s', a') - alpha log pi(a' | s')): Eq. (7), summed."""
-
-    def following(m: Mask | None, _: Sequence[Key]) -> Side:
-        q = critics.each(theta_target, batch.next_obs, m).min(axis=0)  # [B, A]
-        return Side((jnp.exp(logs) * (q - alpha * logs)).sum(axis=-1), None, jnp.int32(0))
-
-    def online(theta: Mlp, m: Mask | None, number: Array) -> Side:
-        return Side(*critics.one(theta, batch.obs, batch.action, m), number)
-
-    return Equation(following, online, make_distance(spec))
-
-
-def count_parameters(spec: CategoricalSpec, sizes: Sizes) -> agent.Count:
-    """Actor, critics and their targets."""
-    return agent.count_networks(jax.eval_shape(build(spec, sizes).init, jax.random.key(0)), spec)
+def critic_gradient(
+    critics: Critics,
+    spec: CategoricalSpec,
+    theta: Mlp,
+    theta_target: Mlp,
+    next_log_pi: Array,
+    alpha: Array | float,
+    batch: Batch,
+    key: Key,
+) -> tuple[Mlp, dict[str, Array]]:
+    """Eq. (4), y = r + gamma sum_a' pi(a' | s') (min_i D_m Q_i(s', a') - alpha log pi(a' | s')): Eq. (7), summed."""
+    k_mask, *_ = jax.random.split(key, 4)
+    mask, target_mask = draw_masks(spec, len(batch.reward), k_mask)  # the same one, except in ablations: [N, B, H]
+    q = critics.each(theta_target, batch.next_obs, target_mask).min(axis=0)  # [B, A]
+    next_value = (jnp.exp(next_log_pi) * (q - alpha * next_log_pi)).sum(axis=-1)  # [B]
+    y = td_target(batch, spec.discount, QValue(next_value, None, jnp.int32(0)))  # [B]
+    return td_gradient(critics, spec, theta, batch, mask, y)
 
 
 def _named(spec: CategoricalSpec, summary: str, parent: str | None) -> Algorithm:
-    return Algorithm(spec, summary, parent, build, count_parameters, ("discrete",))
+    return Algorithm(spec, summary, parent, build, ("discrete",))
 
 
 SAC_DISCRETE = CategoricalSpec(temperature=Temperature())

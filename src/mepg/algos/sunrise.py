@@ -19,6 +19,7 @@ from mepg.core.posterior import beliefs
 from mepg.core.spec import Spec, require
 from mepg.core.threefry import same_kind
 from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metrics, Sizes, Trainable, Weights
+from mepg.core.update import as_metrics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +102,7 @@ def build(spec: Sunrise, sizes: Sizes) -> Agent:
             out_axes=(MEMBERS, 0),
         )(state.members, jax.random.split(k_members, spec.members), bits)
         metrics = jax.tree.map(partial(jnp.mean, axis=0), metrics)
-        return state._replace(members=members), metrics | agent.as_metrics({"backup_weight": trust.mean()})
+        return state._replace(members=members), metrics | as_metrics({"backup_weight": trust.mean()})
 
     def play(state: SunriseState, obs: Array, k_episode: Key, k_step: Key) -> tuple[Array, Array]:
         """One member for an episode: each member's critics judge its own policy."""
@@ -166,20 +167,12 @@ def most_promising(critics: Critics, proposals: Array, obs: Array, theta: Mlp, u
     return follow_best(proposals, q.mean(axis=1) + ucb * q.std(axis=1))
 
 
-def count_parameters(spec: Sunrise, sizes: Sizes) -> agent.Count:
-    """The parameters of all members."""
-    state = jax.eval_shape(build(spec, sizes).init, jax.random.key(0))
-    return agent.count_networks(state.members, spec)
-
-
 SUNRISE = Sunrise(**{f.name: getattr(SAC, f.name) for f in fields(SAC)} | {"target_every": 1})
 SUNRISE_UCB = replace(SUNRISE, members=5, ucb=1.0)
 
 ALGORITHMS = {
-    "sunrise": Algorithm(
-        SUNRISE, "three bootstrapped SAC agents, backups weighted by their agreement", "sac", build, count_parameters
-    ),
+    "sunrise": Algorithm(SUNRISE, "three bootstrapped SAC agents, backups weighted by their agreement", "sac", build),
     "sunrise-ucb": Algorithm(
-        SUNRISE_UCB, "five members, exploring where values are high or uncertain", "sunrise", build, count_parameters
+        SUNRISE_UCB, "five members, exploring where values are high or uncertain", "sunrise", build
     ),
 }

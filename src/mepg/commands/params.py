@@ -10,7 +10,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def answer(arguments: Arguments) -> Answer:
-    from mepg.algos import algorithms
+    from mepg.algos import algorithms, count_parameters
     from mepg.core.arithmetic import ours
     from mepg.envs.env import Env
     from mepg.envs.simulators import full_id
@@ -23,7 +23,7 @@ def answer(arguments: Arguments) -> Answer:
     kind = next(iter(tasks.values())).action_kind
     able = {name: algorithm for name, algorithm in algorithms().items() if kind in algorithm.actions}
     counts = {
-        name: {env: ours(algorithm.count_parameters)(algorithm.spec, sizes)._asdict() for env, sizes in tasks.items()}
+        name: {env: ours(count_parameters)(algorithm, sizes)._asdict() for env, sizes in tasks.items()}
         for name, algorithm in able.items()
     }
     lines = ["Parameters in thousands, target networks included: as the paper counts | all", ""]

@@ -19,14 +19,14 @@ from mepg.core.types import Array, Key, Sizes
 class Critics(NamedTuple):
     """What can be asked of critics, as pure functions of theta. Without a mask, the complete networks answer.
 
-    A value is Q, or with quantiles [K] of them. Parts are c_j = w_j x_j: what unit j of the last hidden layer adds to
-    the complete network's Q, which is the mean of its quantiles if it has any.
+    A value is Q, or with quantiles [K] of them. Contributions are c_j = w_j x_j: what unit j of the last hidden layer
+    adds to the complete network's Q, which is the mean of its quantiles if it has any.
     """
 
     init: Callable[[Key], Mlp]  # -> theta
-    one: Callable[[Mlp, Array, Array, Mask | None], tuple[Array, Array]]  # a critic's value and parts: [B], [B, H]
+    one: Callable[[Mlp, Array, Array, Mask | None], tuple[Array, Array]]  # a critic's value, contributions: [B], [B, H]
     all: Callable[[Mlp, Array, Array, Mask | None], tuple[Array, Array]]  # every critic's: [N, B], [N, B, H]
-    view: Callable[[Mlp, Array, Array, Mask | None], Array]  # Q as the policy sees it, [B]
+    policy_q: Callable[[Mlp, Array, Array, Mask | None], Array]  # the Q that the policy is improved on, [B]
     each: Callable[[Mlp, Array, Mask | None], Array]  # every critic's Q of each discrete action, [N, B, A]
     mean: Callable[[Array], Array]  # of values -> Q: [N, B] or [N, B, K] -> [N, B]
 
@@ -69,20 +69,20 @@ def make_critics(spec: CriticSpec, sizes: Sizes, network: Network | None = None)
         outputs, _ = network.apply_masked(theta, obs, mask)
         return outputs if quantiles is None else outputs.reshape(-1, choices, atoms).mean(axis=-1)
 
-    def view(theta: Mlp, obs: Array, action: Array, mask: Mask | None) -> Array:
+    def policy_q(theta: Mlp, obs: Array, action: Array, mask: Mask | None) -> Array:
         if spec.improve_on == "first":
             theta, mask = jax.tree.map(lambda leaf: leaf[:1], (theta, mask))
-        return as_policy_sees(spec, mean(every(theta, obs, action, mask)[0]))
+        return reduce_critics(spec, mean(every(theta, obs, action, mask)[0]))
 
     asked = one_discrete if discrete else one
     every = _for_all(asked)
     return Critics(
-        lambda key: init_several(network, spec.critics, key), asked, every, view, _for_all(each_of_one), mean
+        lambda key: init_several(network, spec.critics, key), asked, every, policy_q, _for_all(each_of_one), mean
     )
 
 
-def as_policy_sees(spec: CriticSpec, q: Array) -> Array:
-    """The first of N critics' Q, their minimum or their mean: [N, ...] -> [...]."""
+def reduce_critics(spec: CriticSpec, q: Array) -> Array:
+    """The policy's Q: the first of N critics', their minimum or their mean. [N, ...] -> [...]"""
     if spec.improve_on == "first":
         q = q[:1]
     return q.mean(axis=0) if spec.improve_on == "mean" else q.min(axis=0)

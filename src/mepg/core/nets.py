@@ -29,11 +29,11 @@ class Norm(NamedTuple):
 
 
 class BatchNorm(NamedTuple):
-    """Batch normalisation of what goes into a layer: its own parameters, and what it has seen so far."""
+    """Batch normalisation of a layer's input: its parameters and its running statistics."""
 
     scale: Array  # [inputs]
     shift: Array  # [inputs]
-    mean: Array  # [inputs], a running mean: learned from no gradient
+    mean: Array  # [inputs], running: no gradient moves it
     variance: Array  # [inputs], likewise
 
 
@@ -70,7 +70,7 @@ def make_network(
     A mask acts after f, as in Eq. (3), or before normalisation and f, as in DroQ. It carries the factor 1/(1-p), so
     the bias after it is not scaled (D3). The output layer is always in full precision.
     """
-    multiply = _PRODUCTS[precision]
+    multiply = PRODUCTS[precision]
 
     def apply_masked(layers: Mlp, x: Array, mask: Mask | None) -> tuple[Array, Array]:
         """Eq. (2): z = w x + b, x = f(z); with a mask, Eq. (3): x~ = m * x. The units are those before the mask."""
@@ -88,92 +88,10 @@ def make_network(
         return affine(jnp.matmul, output.w, output.b, x), units
 
     return Network(
-        init=partial(_init_layers, widths, _INITIALISERS[init], layer_norm),
+        init=partial(init_layers, widths, INITIALISERS[init], layer_norm),
         apply=lambda layers, x: apply_masked(layers, x, None)[0],
         apply_masked=apply_masked,
     )
-
-
-class NormalisedNetwork(NamedTuple):
-    """A perceptron with batch normalisation of what goes into each of its layers."""
-
-    network: Network  # as it acts and is asked: with the running means and variances
-    train: Callable[[Mlp, Array, Mask | None, Array], tuple[Array, Array, Mlp]]  # as it learns: with the batch's own
-
-
-def make_normalised_network(
-    widths: Sequence[int], init: str, *, momentum: float, precision: Precision = "full"
-) -> NormalisedNetwork:
-    """Batch renormalisation (Ioffe, 2017) of the input, and of each hidden layer after its ReLU, as CrossQ has it.
-
-    A mask acts on what is normalised, so it is not part of the mean and variance. `train` also gives the layers, with
-    running means and variances moved. It takes whether these can be trusted; if not, it is plain batch normalisation.
-    """
-    multiply = _PRODUCTS[precision]
-
-    def run(
-        layers: Mlp, x: Array, mask: Mask | None, normalise: Callable[[BatchNorm, Array], tuple[Array, BatchNorm]]
-    ) -> tuple[Array, Array, Mlp]:
-        moved: list[Layer] = []
-        for layer, m in zip(layers, (None, *(mask or (None,) * (len(layers) - 1))), strict=True):
-            assert isinstance(layer.norm, BatchNorm)
-            units, norm = normalise(layer.norm, jax.nn.relu(x) if moved else x)
-            moved.append(layer._replace(norm=norm))
-            product = jnp.matmul if len(moved) == len(layers) else multiply
-            x = affine(product, layer.w, layer.b, units if m is None else m * units)
-        return x, units, tuple(moved)
-
-    def stand(norm: BatchNorm, x: Array) -> tuple[Array, BatchNorm]:
-        return (x - norm.mean) * jax.lax.rsqrt(norm.variance + TINY) * norm.scale + norm.shift, norm
-
-    def apply_masked(layers: Mlp, x: Array, mask: Mask | None) -> tuple[Array, Array]:
-        outputs, units, _ = run(layers, x, mask, stand)
-        return outputs, units
-
-    def train(layers: Mlp, x: Array, mask: Mask | None, trusted: Array) -> tuple[Array, Array, Mlp]:
-        return run(layers, x, mask, lambda norm, x: renormalise(norm, x, momentum, trusted))
-
-    def init_normalised(key: Key) -> Mlp:
-        layers = _init_layers(widths, _INITIALISERS[init], False, key)
-        ones = [jnp.ones(layer.w.shape[0]) for layer in layers]
-        return tuple(
-            layer._replace(norm=BatchNorm(one, 0 * one, 0 * one, one)) for layer, one in zip(layers, ones, strict=True)
-        )
-
-    network = Network(init_normalised, lambda layers, x: apply_masked(layers, x, None)[0], apply_masked)
-    return NormalisedNetwork(network, train)
-
-
-TINY = 1e-3  # added to a variance; this and the two below are those of CrossQ's authors
-SCALED_AT_MOST, SHIFTED_AT_MOST = 3.0, 5.0
-
-
-def renormalise(norm: BatchNorm, x: Array, momentum: float, trusted: Array | bool) -> tuple[Array, BatchNorm]:
-    """((x - mean) / std) r + d, scaled and shifted; r and d lead from the batch's mean and std to the running ones.
-
-    Both are bounded, and 1 and 0 until the running ones can be trusted. No gradient goes through them.
-    """
-    mean, variance = x.mean(axis=0), x.var(axis=0)
-    narrow = jax.lax.rsqrt(variance + TINY)  # 1 / std
-    here, apart, running = jax.lax.stop_gradient((narrow, mean - norm.mean, jax.lax.rsqrt(norm.variance + TINY)))
-    r = jnp.where(trusted, jnp.clip(running / here, 1 / SCALED_AT_MOST, SCALED_AT_MOST), 1.0)
-    d = jnp.where(trusted, jnp.clip(apart * running, -SHIFTED_AT_MOST, SHIFTED_AT_MOST), 0.0)
-    seen = norm._replace(
-        mean=momentum * norm.mean + (1 - momentum) * mean,
-        variance=momentum * norm.variance + (1 - momentum) * variance,
-    )
-    return ((x - mean) * narrow * r + d) * norm.scale + norm.shift, seen
-
-
-def with_statistics(layers: Mlp, seen: Mlp) -> Mlp:
-    """The layers with the running means and variances of others, as `train` gave them."""
-
-    def one(layer: Layer, other: Layer) -> Layer:
-        if not (isinstance(layer.norm, BatchNorm) and isinstance(other.norm, BatchNorm)):
-            return layer
-        return layer._replace(norm=layer.norm._replace(mean=other.norm.mean, variance=other.norm.variance))
-
-    return tuple(map(one, layers, seen))
 
 
 def init_several(network: Network, count: int, key: Key) -> Mlp:
@@ -214,7 +132,7 @@ def multiply_rounded(a: Array, b: Array) -> Array:
     return a @ b
 
 
-_PRODUCTS: Mapping[str, Multiply] = MappingProxyType({"full": jnp.matmul, "mixed": multiply_rounded})
+PRODUCTS: Mapping[str, Multiply] = MappingProxyType({"full": jnp.matmul, "mixed": multiply_rounded})
 
 
 def _normalise(z: Array) -> Array:
@@ -224,7 +142,8 @@ def _normalise(z: Array) -> Array:
 InitLayer = Callable[[Key, int, int], Layer]  # key, inputs, outputs
 
 
-def _init_layers(widths: Sequence[int], init_layer: InitLayer, layer_norm: bool, key: Key) -> Mlp:
+def init_layers(widths: Sequence[int], init_layer: InitLayer, layer_norm: bool, key: Key) -> Mlp:
+    """Layers between consecutive widths."""
     keys = jax.random.split(key, len(widths) - 1)
     *hidden, output = map(init_layer, keys, widths[:-1], widths[1:])
     if layer_norm:
@@ -245,4 +164,4 @@ def _orthogonal(key: Key, inputs: int, outputs: int) -> Layer:
     return Layer(w=jax.nn.initializers.orthogonal()(key, (inputs, outputs)), b=jnp.zeros(outputs))
 
 
-_INITIALISERS: Mapping[str, InitLayer] = MappingProxyType({"uniform": _uniform, "orthogonal": _orthogonal})
+INITIALISERS: Mapping[str, InitLayer] = MappingProxyType({"uniform": _uniform, "orthogonal": _orthogonal})

@@ -66,7 +66,7 @@ def squash(mean: Array, log_std: Array, key: Key) -> tuple[Array, Array]:
     return jnp.tanh(raw), (log_normal - log_slope).sum(axis=-1)
 
 
-def jitter(noise: Noise | None, action: Array, key: Key) -> Array:
+def add_noise(noise: Noise | None, action: Array, key: Key) -> Array:
     """a + eps, eps ~ clip(N(0, std^2), -c, c): serves exploration and target smoothing alike."""
     if noise is None:
         return action

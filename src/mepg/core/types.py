@@ -46,7 +46,7 @@ class Batch(NamedTuple):
     obs: Array  # s   [B, S]
     action: Array  # a   [B, A], in [-1, 1]; [B, 1], the index of a discrete one
     reward: Array  # r   [B]; of k steps, their discounted sum
-    alive: Array  # [B], 0 where s' is terminal; a time limit is not (D20). Of k steps, gamma^(k-1) where it is not
+    discount: Array  # [B], 1, or gamma^(k-1) of k steps; 0 where s' is terminal, which a time limit is not (D20)
     next_obs: Array  # s'  [B, S], after the last of the steps
     number: Array  # [B], which transition of the run it is, counted from the first
 

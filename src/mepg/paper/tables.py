@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cache
 from importlib import resources
 
-from mepg.algos import algorithms
+from mepg.algos import algorithms, count_parameters
 from mepg.core.arithmetic import ours
 from mepg.paper.experiments import ALL_TASKS, BEYOND, EXPERIMENTS, PAPER, PLANS, Plan, Row, Selection
 from mepg.paper.tasks import PAPER_TASKS
@@ -138,7 +138,7 @@ def title_of(selection: Selection) -> str:
 @cache
 def _count(algorithm_name: str, env: str) -> Cell:
     algorithm = algorithms()[algorithm_name]
-    exact = ours(algorithm.count_parameters)(algorithm.spec, PAPER_TASKS[env]).as_paper
+    exact = ours(count_parameters)(algorithm, PAPER_TASKS[env]).as_paper
     return Cell(env, ours=float(round(exact / 1000) * 1000))  # the paper prints thousands
 
 

@@ -161,13 +161,13 @@ class Loop:
     def _look_ahead(self, index: int, result: StepResult) -> None:
         """Let the transitions of the last n steps end where this one does.
 
-        Each holds r_0 + ... + gamma^(k-1) r_(k-1), the state after these k steps, and gamma^(k-1) as `alive`, or 0 at
-        an end: so gamma alive Q(s', a') is what follows. At a time limit they stay as they are, with fewer steps.
+        Each holds r_0 + ... + gamma^(k-1) r_(k-1), the state after these k steps, and gamma^(k-1) as `discount`, or 0
+        at an end: so gamma discount Q(s', a') is what follows. At a time limit they stay as they are, with fewer steps.
         """
         for back in range(1, len(self._rewards[index])):
             number = self.replay.count - 1 - back * self.envs.count
-            alive = self._discount**back * result.alive
-            self.replay.extend(number, self._sum_of_rewards(index, back), alive, result.obs)
+            discount = self._discount**back * result.alive
+            self.replay.extend(number, self._sum_of_rewards(index, back), discount, result.obs)
 
     def _sum_of_rewards(self, index: int, back: int) -> float:
         """The discounted sum from `back` steps ago up to the last one."""

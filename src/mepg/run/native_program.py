@@ -90,8 +90,8 @@ class NativeProgram(Program):
     def _some_learning(self, number: int) -> tuple[Any, ...]:
         rng, count = np.random.default_rng(number), self._updates * self._spec.batch_size
         rows = rng.uniform(-1, 1, (count, row_width(self._sizes))).astype(np.float32)
-        _, action, _, alive, _ = layout(self._sizes)
-        rows[:, alive] = rng.random(count) < 0.9
+        _, action, _, discount, _ = layout(self._sizes)
+        rows[:, discount] = rng.random(count) < 0.9
         if self._sizes.action_kind == "discrete":
             rows[:, action] = rng.integers(self._sizes.action, size=(count, 1))
         numbers = rng.integers(10**6, size=count).astype(np.uint32)

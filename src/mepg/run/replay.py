@@ -14,7 +14,7 @@ Rows = npt.NDArray[np.float32]  # [n, width]
 
 
 def layout(sizes: Sizes) -> tuple[slice | int, ...]:
-    """Where s, a, r, alive and s' are in a row."""
+    """Where s, a, r, discount and s' are in a row."""
     s, a = sizes.obs, sizes.obs + sizes.action_width  # where either ends
     return slice(s), slice(s, a), a, a + 1, slice(a + 2, None)
 
@@ -26,14 +26,14 @@ def row_width(sizes: Sizes) -> int:
 
 def pack(row: Rows, parts: tuple[slice | int, ...], *transition: Any) -> None:
     """Write a transition into a row, whose `layout` is known."""
-    obs, action, reward, alive, next_obs = parts
-    row[obs], row[action], row[reward], row[alive], row[next_obs] = transition
+    obs, action, reward, discount, next_obs = parts
+    row[obs], row[action], row[reward], row[discount], row[next_obs] = transition
 
 
 def unpack(rows: Any, numbers: Any, sizes: Sizes) -> Batch:
     """The transitions in a block of rows, NumPy's or JAX's; inside a compiled function this costs nothing."""
-    obs, action, reward, alive, next_obs = (rows[:, where] for where in layout(sizes))
-    return Batch(obs, action, reward, alive, next_obs, numbers)
+    obs, action, reward, discount, next_obs = (rows[:, where] for where in layout(sizes))
+    return Batch(obs, action, reward, discount, next_obs, numbers)
 
 
 class Replay:
@@ -59,16 +59,16 @@ class Replay:
         """The number of the first row that is still there."""
         return self.count - len(self)
 
-    def add(self, obs: Rows, action: Rows, reward: float, alive: bool, next_obs: Rows) -> None:
-        pack(self._rows[self.count % self.capacity], self._layout, obs, action, reward, alive, next_obs)
+    def add(self, obs: Rows, action: Rows, reward: float, discount: float, next_obs: Rows) -> None:
+        pack(self._rows[self.count % self.capacity], self._layout, obs, action, reward, discount, next_obs)
         self.changed_from = min(self.changed_from, self.count)
         self.count += 1
 
-    def extend(self, number: int, reward: float, alive: float, next_obs: Rows) -> None:
+    def extend(self, number: int, reward: float, discount: float, next_obs: Rows) -> None:
         """Let a transition look further ahead. Nothing happens if it is no longer there."""
         if number >= self.oldest:
             row, (_, _, *parts) = self._rows[number % self.capacity], self._layout
-            for where, value in zip(parts, (reward, alive, next_obs), strict=True):
+            for where, value in zip(parts, (reward, discount, next_obs), strict=True):
                 row[where] = value
             self.changed_from = min(self.changed_from, number)
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from mepg.core.critics import make_critics
-from mepg.core.improvement import policy_loss, temperature_loss
 from mepg.core.nets import Layer
 from mepg.core.policies import make_policy
 from mepg.core.spec import Spec
 from mepg.core.types import Sizes
+from mepg.core.update import policy_loss, temperature_loss
 
 ONE = Sizes(obs=1, action=1)
 
