@@ -21,8 +21,8 @@ from mepg.native.items import CALLS, Item, Loops, Single
 from mepg.native.primitives import form
 from mepg.native.trace import Tracer
 from mepg.paper.tasks import PAPER_TASKS
-from mepg.run.config import Config
-from mepg.run.replay import row_width, unpack
+from mepg.training.config import Config
+from mepg.training.replay import row_width, unpack
 
 PICTURE = Path(__file__).parent / "images" / "graph.png"
 TASK = "AntBulletEnv-v0"

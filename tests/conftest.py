@@ -22,7 +22,7 @@ import pytest
 from mepg.algos import algorithms
 from mepg.core.types import Batch, Sizes
 from mepg.envs.simulators import has_pybullet
-from mepg.run.threads import limit_threads
+from mepg.training.threads import limit_threads
 
 limit_threads(1)
 

@@ -7,7 +7,8 @@ import mepg
 
 ROOT = Path(mepg.__file__).parent
 ORDER = [
-    "words", "errors", "system", "signals", "process", "core", "algos", "native", "envs", "run", "engine", "report",
+    "words", "errors", "settings", "jax_defaults", "system", "signals", "process", "core", "algos", "native", "envs",
+    "training", "storage", "run", "scheduler", "report",
     "paper", "display", "bench", "export", "tune", "api", "flags", "commands", "cli", "__main__",
 ]  # fmt: skip
 OUTSIDE = {"core": {"jax", "optax"}, "algos": {"jax", "optax"}}
@@ -91,7 +92,7 @@ def test_nothing_is_longer_than_can_be_read():
 
 def test_the_report_draws_what_it_is_given():
     """It knows nothing of the paper; nor does a run."""
-    for room in ("report", "run", "envs", "engine"):
+    for room in ("report", "training", "storage", "run", "envs", "scheduler"):
         for path in (ROOT / room).rglob("*.py"):
             assert not any(name.startswith("mepg.paper") for name in imported(path)), path
 
@@ -101,7 +102,7 @@ WITHOUT_A_MIRROR = {
     "__main__": "calls cli",
     **dict.fromkeys(("algos/ddpg", "algos/mepg", "algos/redq", "algos/sac"), "specs: tests/core tries every one"),
     "bench/peer": "runs where other libraries are installed: make bench",
-    "run/machine": "two calls, of run/threads and run/cache",
+    "run/jax_process": "two calls, of training/threads and storage/compilation_cache",
 }
 WHOLE_ROOMS = {"native"}  # passes of one compiler, tested by what comes out of the last
 

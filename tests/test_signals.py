@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from mepg.run.files import hold, open_lock
 from mepg.signals import ending_at_once, ends_at_once, interrupt_between_steps, status_of, stopping
+from mepg.storage.files import hold, open_lock
 
 HANDLED = (signal.SIGINT, signal.SIGTERM)
 
@@ -102,7 +102,7 @@ def test_elsewhere_ctrl_c_is_left_to_others(monkeypatch):
 FORKS = """
 import multiprocessing, os, signal, sys, time
 from pathlib import Path
-from mepg.run.files import hold, open_lock
+from mepg.storage.files import hold, open_lock
 from mepg.signals import ending_at_once, interrupt_between_steps, stopping
 
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -58,7 +58,7 @@ class Stack(ctypes.Structure):
     _fields_ = (("memory", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
 
 def note():
-    stack, computing = Stack(), sys.modules.get("mepg.core.arithmetic")
+    stack, computing = Stack(), sys.modules.get("mepg.jax_defaults")
     ctypes.CDLL(None).sigaltstack(None, ctypes.byref(stack))
     started = computing is not None and computing.start_jax.cache_info().currsize == 1
     said = {"jax": started, "stack": not stack.flags & 2}

@@ -27,7 +27,7 @@ EXIT_FAILURE, EXIT_USAGE = 1, 2
 
 
 @contextlib.contextmanager
-def of_our_own() -> Iterator[None]:
+def cli_environment() -> Iterator[None]:
     """Find modules beside the user's other files, and draw pictures as files, whatever window others would open."""
     path, backend = list(sys.path), os.environ.pop("MPLBACKEND", None)
     with contextlib.suppress(OSError):  # the folder that we are in may be gone

@@ -18,9 +18,9 @@ from mepg.errors import RunFailure, UsageError
 from mepg.export import files
 from mepg.export.onnx import open_session
 from mepg.export.standalone import load_policy as load_standalone
-from mepg.run.config import Config
-from mepg.run.folder import Folder
-from mepg.run.policy import load_policy
+from mepg.storage.folder import Folder
+from mepg.storage.policy import load_policy
+from mepg.training.config import Config
 from tests.algos import discrete
 from tests.run.processes import assert_same_run, finish, kill_after_progress
 

@@ -36,8 +36,8 @@ def test_a_folder_of_the_command_line_loads_too(tmp_path):
     assert model.algorithm == "me-sac-r"
     assert type(model._standing.state).__name__ == "Normalised"
     from mepg.envs.env import Env
-    from mepg.run.folder import Folder
-    from mepg.run.policy import load_policy
+    from mepg.storage.folder import Folder
+    from mepg.storage.policy import load_policy
 
     env = Env("StubScaled-v0")
     expected = env.spaces.scale(load_policy(Folder(tmp_path / "run"), env).act(OBS))

@@ -7,7 +7,7 @@ import pytest
 
 from mepg.algos import find
 from mepg.core.normalise import LARGEST, normalise, normalised, observe
-from mepg.run.config import Config
+from mepg.training.config import Config
 from tests.conftest import SIZES, jit_quickly, leaves_equal, make_batch
 
 KEY = jax.random.key(0)

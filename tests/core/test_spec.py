@@ -11,8 +11,8 @@ from mepg.algos.dqn import DQN, Epsilon, ValueSpec
 from mepg.algos.mepg import ME_DDPG, ME_SAC
 from mepg.algos.sac import SAC
 from mepg.algos.sunrise import SUNRISE
-from mepg.core.settings import from_json, to_json
 from mepg.core.spec import Dropout, Gaussian, Noise, Quantiles, Search, Spec, Temperature
+from mepg.settings import from_json, to_json
 
 OF_ITS_OWN = (CrossQ,)  # with their authors' settings
 

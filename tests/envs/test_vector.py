@@ -11,11 +11,11 @@ from gymnasium.wrappers import vector as wrappers
 from mepg.envs.env import Env
 from mepg.envs.vector import SerialEnvs, make_envs
 from mepg.errors import RunFailure, UsageError
-from mepg.run.checkpoint import Checkpoints, Saved, Spent
-from mepg.run.config import Config
-from mepg.run.loop import Loop
-from mepg.run.program import Program
-from mepg.run.replay import Replay
+from mepg.storage.checkpoint import Checkpoints, Saved, Spent
+from mepg.training.config import Config
+from mepg.training.loop import Loop
+from mepg.training.program import Program
+from mepg.training.replay import Replay
 from tests.conftest import PENDULUM, all_but_slow, leaves_equal
 from tests.envs.own import Numbered, Talks
 from tests.run.stubs import make_loop

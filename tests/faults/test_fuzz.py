@@ -17,22 +17,22 @@ import safetensors.numpy
 
 import mepg
 from mepg import algos, cli, flags
-from mepg.core.settings import apply_settings, describe
 from mepg.envs.env import Env
 from mepg.envs.vector import make_envs
 from mepg.errors import UsageError
 from mepg.report.runs import read_run
-from mepg.run.checkpoint import Checkpoints, Saved, Spent
-from mepg.run.config import Config
-from mepg.run.files import Damaged, checksum, digest, read_arrays, read_sealed, read_sealed_arrays
-from mepg.run.folder import Folder
-from mepg.run.identity import Identity
 from mepg.run.inspection import Trace, inspect_run, read_inspection, write_inspection
-from mepg.run.logs import Csv
-from mepg.run.loop import Loop
-from mepg.run.policy import read_state, save_policy
-from mepg.run.program import Program
-from mepg.run.replay import Replay
+from mepg.settings import apply_settings, describe, digest
+from mepg.storage.checkpoint import Checkpoints, Saved, Spent
+from mepg.storage.files import Damaged, checksum, read_arrays, read_sealed, read_sealed_arrays
+from mepg.storage.folder import Folder
+from mepg.storage.identity import Identity
+from mepg.storage.logs import Csv
+from mepg.storage.policy import read_state, save_policy
+from mepg.training.config import Config
+from mepg.training.loop import Loop
+from mepg.training.program import Program
+from mepg.training.replay import Replay
 from mepg.tune.study import Study
 from tests.faults import mutants
 from tests.run import stubs  # noqa: F401  (registers environments)
@@ -241,7 +241,7 @@ def arrays_and_manifest(path: Path, manifest: Path, entry: Callable[[str, dict],
 
 
 def sealed_policy(path: Path) -> Callable[[random.Random], None]:
-    from mepg.run.files import write_sealed_arrays
+    from mepg.storage.files import write_sealed_arrays
 
     content = path.read_bytes()
     arrays, about = read_sealed_arrays(path)

@@ -14,10 +14,10 @@ import pytest
 from mepg.cli import main
 from mepg.envs.env import Env
 from mepg.errors import UsageError
-from mepg.run.config import Config
-from mepg.run.files import Damaged, open_lock, read_json, read_npz, read_sealed_arrays, read_whole, write_whole
-from mepg.run.folder import Folder
-from mepg.run.policy import load_policy
+from mepg.storage.files import Damaged, open_lock, read_json, read_npz, read_sealed_arrays, read_whole, write_whole
+from mepg.storage.folder import Folder
+from mepg.storage.policy import load_policy
+from mepg.training.config import Config
 from tests.run import stubs  # noqa: F401  (registers environments)
 
 TERABYTE = 2**40

@@ -9,9 +9,9 @@ import pytest
 
 from mepg.errors import UsageError
 from mepg.report.runs import collect, read_run
-from mepg.run.files import read_sealed, write_sealed_arrays
-from mepg.run.folder import Folder
-from mepg.run.identity import Identity
+from mepg.storage.files import read_sealed, write_sealed_arrays
+from mepg.storage.folder import Folder
+from mepg.storage.identity import Identity
 
 from .by_hand import alter, make, write_arrays, write_run
 

@@ -6,12 +6,12 @@ import pytest
 from mepg.algos import algorithms
 from mepg.envs.env import Env
 from mepg.envs.vector import make_envs
-from mepg.run.assembly import assemble
-from mepg.run.checkpoint import Checkpoints, Saved, Spent
-from mepg.run.config import Config
-from mepg.run.folder import Folder
-from mepg.run.identity import Identity
-from mepg.run.policy import load_policy, save_policy
+from mepg.storage.checkpoint import Checkpoints, Saved, Spent
+from mepg.storage.folder import Folder
+from mepg.storage.identity import Identity
+from mepg.storage.policy import load_policy, save_policy
+from mepg.training.assembly import assemble
+from mepg.training.config import Config
 from tests.conftest import PENDULUM, all_but_slow, leaves_equal
 
 # The first episodes are short: several begin and end on the way.

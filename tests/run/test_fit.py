@@ -7,10 +7,10 @@ import pytest
 from mepg.core.types import Trainable
 from mepg.envs.env import Env
 from mepg.errors import UsageError
-from mepg.run.config import Config
-from mepg.run.folder import Folder
-from mepg.run.identity import Identity
-from mepg.run.policy import load_policy, online_networks, save_policy
+from mepg.storage.folder import Folder
+from mepg.storage.identity import Identity
+from mepg.storage.policy import load_policy, online_networks, save_policy
+from mepg.training.config import Config
 from tests.conftest import jit_quickly, leaves_equal
 from tests.run import stubs  # noqa: F401
 

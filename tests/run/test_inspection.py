@@ -7,9 +7,6 @@ import pytest
 
 from mepg.envs.env import Env
 from mepg.errors import UsageError
-from mepg.run.config import Config
-from mepg.run.folder import Folder
-from mepg.run.identity import Identity
 from mepg.run.inspection import (
     LEVELS,
     Player,
@@ -21,7 +18,10 @@ from mepg.run.inspection import (
     steps_until_negligible,
     write_inspection,
 )
-from mepg.run.policy import load_policy, save_policy
+from mepg.storage.folder import Folder
+from mepg.storage.identity import Identity
+from mepg.storage.policy import load_policy, save_policy
+from mepg.training.config import Config
 from tests.report.by_hand import alter
 
 

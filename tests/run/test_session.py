@@ -1,4 +1,4 @@
-"""A sitting of a run, in this process; test_resume.py kills real ones."""
+"""A options of a run, in this process; test_resume.py kills real ones."""
 
 import csv
 import json
@@ -11,17 +11,17 @@ import pytest
 
 from mepg.errors import RunFailure, UsageError
 from mepg.run import session as module
-from mepg.run.checkpoint import Spent
-from mepg.run.config import Config, Sitting
-from mepg.run.evaluate import Episode
 from mepg.run.session import Session, summary
+from mepg.storage.checkpoint import Spent
+from mepg.training.config import Config, SessionOptions
+from mepg.training.evaluate import Episode
 from tests.envs.own import Box
 from tests.run import stubs  # noqa: F401
 from tests.run.processes import assert_same_run, checkpoints
 
 SETTINGS = ["hidden=8", "batch_size=8", "warmup=20"]
 CONFIG = Config.make("ddpg", SETTINGS, env="StubPlain-v0", steps=1000, eval_every=500, eval_episodes=2)
-SITTING = Sitting(checkpoint_every=400, log=("csv",))
+SITTING = SessionOptions(checkpoint_every=400, log=("csv",))
 
 
 def sit(path, upto=None, config=CONFIG):
@@ -101,7 +101,7 @@ def test_evaluations_are_no_part_of_processor_time(tmp_path, monkeypatch):
         clock.now += 100.0
         return Episode(1.0, 1)
 
-    monkeypatch.setattr("mepg.run.loop.play", play)
+    monkeypatch.setattr("mepg.training.loop.play", play)
     session = sit(tmp_path / "a")
     assert session.result["processor_seconds"] == 0.0
 

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from mepg.run.evaluate import Episode
 from mepg.run.verify import Difference, PolicyVerdict, Verdict, far_apart
+from mepg.training.evaluate import Episode
 
 
 def difference(published, here, step=1000):

@@ -1,10 +1,10 @@
 """Studies whose runs are not carried out."""
 
 from mepg.algos import algorithms
-from mepg.engine.schedule import carry_out
-from mepg.run.config import Config
-from mepg.run.evaluate import Episode
-from mepg.run.folder import Folder
+from mepg.scheduler.schedule import carry_out
+from mepg.storage.folder import Folder
+from mepg.training.config import Config
+from mepg.training.evaluate import Episode
 from mepg.tune.space import parse_space
 from mepg.tune.study import Question, Study
 

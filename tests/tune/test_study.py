@@ -6,9 +6,9 @@ import pytest
 
 from mepg.algos import algorithms
 from mepg.errors import UsageError
-from mepg.run.config import Config
-from mepg.run.evaluate import Episode
-from mepg.run.folder import Folder
+from mepg.storage.folder import Folder
+from mepg.training.config import Config
+from mepg.training.evaluate import Episode
 from mepg.tune import study
 from mepg.tune.space import Choice, parse_space
 from mepg.tune.study import trial_scores
@@ -18,7 +18,7 @@ from tests.tune.studies import ME_SAC, Quick, question, rising_to, tune
 @pytest.fixture
 def at_once(monkeypatch):
     monkeypatch.setattr(study, "LOOK_EVERY", -1.0)
-    monkeypatch.setattr("mepg.engine.schedule.POLL", 0.0)
+    monkeypatch.setattr("mepg.scheduler.schedule.POLL", 0.0)
 
 
 def test_a_study_finds_the_better_end_and_gives_up_the_worse(tmp_path, at_once):
@@ -163,7 +163,7 @@ def test_half_a_line_at_the_end_of_a_journal_costs_nothing(tmp_path, at_once):
 
 
 def test_scores_count_only_what_all_runs_have_reached(tmp_path):
-    from mepg.engine.jobs import Job
+    from mepg.scheduler.jobs import Job
 
     config = Config.make("me-sac", env="Pendulum-v1")
     jobs = [Job(config, tmp_path / name) for name in "ab"]

@@ -72,7 +72,7 @@ def algorithms() -> dict[str, Algorithm]:
 
 
 def find(name: str) -> Algorithm:
-    """The algorithm called `name`. One that is `module:name` has to be imported already: see `trust`."""
+    """The algorithm called `name`. One that is `module:name` has to be imported already: see `import_named`."""
     known = algorithms()
     module, colon, inner = name.rpartition(":")
     if not colon:
@@ -105,7 +105,7 @@ def require_actions(name: str, sizes: Sizes, env: str) -> None:
     )
 
 
-def trust(name: str) -> None:
+def import_named(name: str) -> None:
     """Import the module of an algorithm that the user has named, if it is `module:name`."""
     module, colon, _ = name.rpartition(":")
     if not colon or module in sys.modules:

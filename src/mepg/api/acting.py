@@ -21,13 +21,13 @@ from mepg.envs.simulators import first_task
 from mepg.envs.spaces import Spaces
 from mepg.envs.vector import Envs, StableBaselinesEnvs, make_envs
 from mepg.errors import UsageError
-from mepg.run.assembly import assemble
-from mepg.run.config import MOST, Config
-from mepg.run.identity import Identity
-from mepg.run.loop import Loop
-from mepg.run.program import Held, Program
-from mepg.run.questions import Questions
-from mepg.run.replay import Replay
+from mepg.storage.identity import Identity
+from mepg.training.assembly import assemble
+from mepg.training.config import MOST, Config
+from mepg.training.loop import Loop
+from mepg.training.program import Held, Program
+from mepg.training.queries import AgentQueries
+from mepg.training.replay import Replay
 from mepg.words import many
 
 
@@ -57,7 +57,7 @@ class Acting:
     _config: Config
     _spaces: Spaces
     _program: Program
-    _questions: Questions
+    _questions: AgentQueries
     _standing: Loop | Loaded | None = None
     _learn_began_at = 0  # the step at which `num_timesteps` was 0
     _predictions = 0  # so far
@@ -73,7 +73,7 @@ class Acting:
         self._run_settings["backend"] = loop.config.backend  # wherever else it learns
         if loop.note:
             warnings.warn(loop.note, stacklevel=3)
-        self._program, self._questions = loop.program, Questions(loop.program.agent, self.seed)
+        self._program, self._questions = loop.program, AgentQueries(loop.program.agent, self.seed)
 
     def _make_config(self, env_id: str, envs: int) -> Config:
         endless = MOST // envs * envs  # `learn` says how many steps to take

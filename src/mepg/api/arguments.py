@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, ParamSpec
 import numpy as np
 
 from mepg.algos import is_stochastic
-from mepg.core.settings import apply_settings, describe
 from mepg.errors import UsageError, unknown
-from mepg.run.config import MOST, Config, Setting, settings_of
+from mepg.settings import apply_settings, describe
+from mepg.training.config import MOST, Config, Setting, settings_of
 
 P = ParamSpec("P")
 

@@ -16,10 +16,10 @@ import safetensors.numpy
 from mepg.envs.env import Env
 from mepg.envs.simulators import full_id
 from mepg.errors import UsageError
-from mepg.run.checkpoint import Checkpoints
-from mepg.run.files import MOST_BYTES, Arrays, Damaged, count, from_npz, from_zip, read_whole, to_npz, write_whole
-from mepg.run.folder import Folder
-from mepg.run.identity import Identity
+from mepg.storage.checkpoint import Checkpoints
+from mepg.storage.files import MOST_BYTES, Arrays, Damaged, count, from_npz, from_zip, read_whole, to_npz, write_whole
+from mepg.storage.folder import Folder
+from mepg.storage.identity import Identity
 
 FORMAT = 2
 ABOUT, ARRAYS = "model.json", "arrays.safetensors"

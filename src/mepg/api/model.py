@@ -21,14 +21,14 @@ from mepg.api.callbacks import Callbacks, step_locals
 from mepg.api.files import Location, name_of, read_model
 from mepg.api.logger import Logger
 from mepg.api.storage import Storage, require_cpu
-from mepg.core.settings import from_json, to_json
 from mepg.envs.vector import make_envs
 from mepg.errors import UsageError
-from mepg.run.config import MAX_SEED
-from mepg.run.folder import versions
-from mepg.run.loop import Loop
-from mepg.run.threads import limit_threads
+from mepg.settings import from_json, to_json
 from mepg.signals import interrupt_between_steps
+from mepg.storage.folder import versions
+from mepg.training.config import MAX_SEED
+from mepg.training.loop import Loop
+from mepg.training.threads import limit_threads
 
 OF_THIS_MACHINE = ("threads", "backend")  # not what was saved on another
 
@@ -122,7 +122,7 @@ class Model(Storage):
         require_cpu(device)
         if not _init_setup_model:
             raise UsageError("_init_setup_model=False: networks are made when there is an environment; leave out env")
-        self._run_settings = run_settings(others)  # normalize_obs, threads, and whatever else run/config.py declares
+        self._run_settings = run_settings(others)  # normalize_obs, threads, and whatever else Config declares
         _prepare(self._run_settings["threads"])
         self.verbose, self.tensorboard_log = verbose, tensorboard_log
         seed = np.random.SeedSequence().generate_state(1)[0] if seed is None else seed
@@ -358,7 +358,7 @@ def _listed(versions: Mapping[str, str]) -> str:
 
 def algorithm(name: str) -> type[Model]:
     """The class for any name that `mepg list` prints, such as "me-sac-r", or for "my_module:name" of your own."""
-    algos.trust(name)
+    algos.import_named(name)
     return _class_of(name)
 
 

@@ -10,19 +10,19 @@ from typing import Any, Self
 from mepg.api.acting import Acting, Loaded
 from mepg.api.files import Location, SavedModel, name_of, read_model, read_rows, run_at, write, write_rows
 from mepg.api.parameters import flat, nested, replaced
-from mepg.core.settings import describe
 from mepg.envs.vector import make_envs
 from mepg.errors import UsageError
-from mepg.run.checkpoint import flatten, unflatten
-from mepg.run.config import Config
-from mepg.run.files import Damaged
-from mepg.run.folder import versions
-from mepg.run.identity import Identity
-from mepg.run.loop import Loop
-from mepg.run.policy import read_best, ready_to_learn
-from mepg.run.program import Program
-from mepg.run.questions import Questions
-from mepg.run.replay import Replay
+from mepg.settings import describe
+from mepg.storage.checkpoint import flatten, unflatten
+from mepg.storage.files import Damaged
+from mepg.storage.folder import versions
+from mepg.storage.identity import Identity
+from mepg.storage.policy import read_best, ready_to_learn
+from mepg.training.config import Config
+from mepg.training.loop import Loop
+from mepg.training.program import Program
+from mepg.training.queries import AgentQueries
+from mepg.training.replay import Replay
 
 # What Stable-Baselines3 would leave out of a file, or is asked to, and is not in ours anyway.
 NOT_SAVED = frozenset(
@@ -93,7 +93,7 @@ class Storage(Acting):
         self._spaces = spaces
         self._config = replace(self._make_config(spaces.id, self._n_envs), backend=Program.backend)
         agent = self._config.build(spaces.sizes)
-        self._program, self._questions = Program(self._config, agent, spaces.sizes), Questions(agent, self.seed)
+        self._program, self._questions = Program(self._config, agent, spaces.sizes), AgentQueries(agent, self.seed)
         template = self._program.template
         try:
             state = unflatten(saved.arrays, template, "agent")

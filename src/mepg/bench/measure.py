@@ -21,7 +21,7 @@ from mepg.algos import find
 from mepg.bench.peers import Peer
 from mepg.errors import RunFailure
 from mepg.native.build import CannotBuild, find_compiler
-from mepg.run.folder import versions
+from mepg.storage.folder import versions
 
 MAIN = ("me-ddpg", "ddpg", "td3", "me-sac", "sac")
 ENSEMBLES = ("redq", "redq-ours", "redq-utd20", "droq", "sunrise", "sunrise-ucb", "ace-flat", "ace")

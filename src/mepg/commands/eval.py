@@ -24,10 +24,10 @@ def answer(arguments: Arguments) -> Answer:
 
     from mepg.envs.env import Env
     from mepg.envs.video import Film
-    from mepg.run.evaluate import play
-    from mepg.run.folder import Folder
-    from mepg.run.keys import episode_seed
-    from mepg.run.policy import load_policy
+    from mepg.storage.folder import Folder
+    from mepg.storage.policy import load_policy
+    from mepg.training.evaluate import play
+    from mepg.training.keys import episode_seed
 
     flags.require_episodes(arguments)
     if arguments.render and arguments.video:

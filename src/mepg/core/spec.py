@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from mepg.core.nets import Precision
-from mepg.core.settings import LATER
+from mepg.settings import LATER
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from mepg import algos
-from mepg.core.settings import describe
 from mepg.envs.env import Env
 from mepg.envs.video import Film
 from mepg.errors import RunFailure, UsageError
-from mepg.run.config import Config, settings_of
-from mepg.run.evaluate import Episode, play
-from mepg.run.files import write_whole
-from mepg.run.folder import Folder
-from mepg.run.keys import episode_seed
-from mepg.run.policy import Policy, load_policy
+from mepg.settings import describe
+from mepg.storage.files import write_whole
+from mepg.storage.folder import Folder
+from mepg.storage.policy import Policy, load_policy
+from mepg.training.config import Config, settings_of
+from mepg.training.evaluate import Episode, play
+from mepg.training.keys import episode_seed
 from mepg.words import many
 
 FILM = "replay.mp4"  # the name that the hub looks for

@@ -16,7 +16,6 @@ import jax
 import numpy as np
 
 from mepg import __version__
-from mepg.core.arithmetic import ours
 from mepg.envs.env import Env
 from mepg.envs.spaces import Row
 from mepg.errors import RunFailure
@@ -27,10 +26,11 @@ from mepg.export.onnx import open_session, to_onnx
 from mepg.export.operations import ACTION, OBS, Operations, trace
 from mepg.export.standalone import load_policy as load_standalone
 from mepg.export.standalone import run
-from mepg.run.files import write_whole
-from mepg.run.folder import Folder
-from mepg.run.keys import episode_seed
-from mepg.run.policy import Policy, load_policy
+from mepg.jax_defaults import with_jax_defaults
+from mepg.storage.files import write_whole
+from mepg.storage.folder import Folder
+from mepg.storage.policy import Policy, load_policy
+from mepg.training.keys import episode_seed
 
 TOLERANCE = 1e-5  # of an action in [-1, 1], and of a value by which an actor is chosen
 OBSERVATIONS = 256
@@ -119,7 +119,7 @@ def _in_full_precision(policy: Policy, env: Env) -> Policy:
     if getattr(spec, "precision", "full") == "full":
         return policy
     agent = replace(policy.config, spec=replace(spec, precision="full")).build(env.sizes)
-    return policy._replace(exploit=ours(jax.jit(agent.exploit)))
+    return policy._replace(exploit=with_jax_defaults(jax.jit(agent.exploit)))
 
 
 def _meet(policy: Policy, env: Env) -> Row:

@@ -17,7 +17,7 @@ import numpy as np
 from mepg.algos import find
 from mepg.errors import UsageError
 from mepg.report.runs import Run
-from mepg.run.files import Damaged, finite, read_json
+from mepg.storage.files import Damaged, finite, read_json
 from mepg.words import many
 
 NAME = "bench.json"

@@ -34,10 +34,10 @@ from mepg.report.tables import (
     to_csv,
     to_markdown,
 )
-from mepg.run.config import Config
-from mepg.run.files import not_writable, write_whole
-from mepg.run.folder import Folder
 from mepg.run.inspection import Inspection, read_inspection
+from mepg.storage.files import not_writable, write_whole
+from mepg.storage.folder import Folder
+from mepg.training.config import Config
 from mepg.words import many
 
 Shares = Mapping[str, Mapping[str, float | None]]  # by row and environment

@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from mepg.errors import UsageError
 from mepg.report.statistics import Floats
-from mepg.run.config import Config
-from mepg.run.files import Damaged, finite, read_sealed_arrays, read_until, read_whole
-from mepg.run.folder import Folder
-from mepg.run.policy import require_its_own
 from mepg.run.session import mean_of_five_best
+from mepg.storage.files import Damaged, finite, read_sealed_arrays, read_until, read_whole
+from mepg.storage.folder import Folder
+from mepg.storage.policy import require_its_own
+from mepg.training.config import Config
 from mepg.words import many
 
 # A folder with one of these and without run.json is a damaged run.

@@ -24,17 +24,17 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from mepg.core.arithmetic import ours
 from mepg.core.types import Array, Key
 from mepg.envs.env import Env
 from mepg.errors import UsageError
-from mepg.run import evaluate
-from mepg.run.checkpoint import Checkpoints
-from mepg.run.files import Damaged, count, finite, read_sealed, read_until, write_sealed
-from mepg.run.folder import Folder
-from mepg.run.keys import episode_seed, jax_key
-from mepg.run.policy import Policy, load_policy
-from mepg.run.questions import Questions
+from mepg.jax_defaults import with_jax_defaults
+from mepg.storage.checkpoint import Checkpoints
+from mepg.storage.files import Damaged, count, finite, read_sealed, read_until, write_sealed
+from mepg.storage.folder import Folder
+from mepg.storage.policy import Policy, load_policy
+from mepg.training import evaluate
+from mepg.training.keys import episode_seed, jax_key
+from mepg.training.queries import AgentQueries
 
 FORMAT = 2
 BEYOND = 0.01  # the rest of a return is ignored once its weight gamma^n is at most this
@@ -138,14 +138,14 @@ class Player:
 
     def __init__(self, folder: Folder, env: Env) -> None:
         self.policy, self.env = load_policy(folder, env), env
-        self._questions = Questions(self.policy.config.build(env.sizes), self.policy.config.seed)
+        self._questions = AgentQueries(self.policy.config.build(env.sizes), self.policy.config.seed)
         beliefs = self._questions.beliefs
 
         def play(state: Any, obs: Array, key: Key, episode: Array, step: Array) -> tuple[Array, Array]:
             k_episode, k_steps = jax.random.split(jax.random.fold_in(key, episode))
             return beliefs.play(state, obs, k_episode, jax.random.fold_in(k_steps, step))
 
-        self._play = ours(jax.jit(play))
+        self._play = with_jax_defaults(jax.jit(play))
 
     def play(self, seed: int, number: int) -> tuple[Trace, int]:
         """One episode, and how many of its steps had to be left out."""

@@ -1,4 +1,4 @@
-"""One sitting of a run, from start to stop: open or resume its folder, take the steps, record what they give."""
+"""One options of a run, from start to stop: open or resume its folder, take the steps, record what they give."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import numpy as np
 from mepg.envs.spaces import Spaces
 from mepg.envs.watchdog import Watchdog
 from mepg.errors import RunFailure, UsageError
-from mepg.run.assembly import open_loop
-from mepg.run.checkpoint import Checkpoints, Saved, Spent
-from mepg.run.config import Config, Sitting
-from mepg.run.files import Checksum, Damaged, checksum, read_until, read_whole, write_whole
-from mepg.run.folder import Folder, versions
-from mepg.run.identity import Identity
-from mepg.run.logs import check, open_logs
-from mepg.run.loop import Evaluations, Record
-from mepg.run.policy import best_step, save_best, save_policy
+from mepg.storage.checkpoint import Checkpoints, Saved, Spent
+from mepg.storage.files import Checksum, Damaged, checksum, read_until, read_whole, write_whole
+from mepg.storage.folder import Folder, versions
+from mepg.storage.identity import Identity
+from mepg.storage.logs import check, open_logs
+from mepg.storage.policy import best_step, save_best, save_policy
+from mepg.training.assembly import open_loop
+from mepg.training.config import Config, SessionOptions
+from mepg.training.loop import Evaluations, Record
 from mepg.words import many
 
 
@@ -34,9 +34,9 @@ class Session:
     bits as a run that never stopped.
     """
 
-    def __init__(self, config: Config, path: Path, sitting: Sitting | None = None) -> None:
-        self._sitting = sitting or Sitting()
-        check(self._sitting.log)
+    def __init__(self, config: Config, path: Path, options: SessionOptions | None = None) -> None:
+        self._options = options or SessionOptions()
+        check(self._options.log)
         self.folder = Folder(path)
         self.config = self.folder.settled(config)
         if self.folder.finished(config) is not None:
@@ -53,7 +53,7 @@ class Session:
 
     def _prepare(self) -> None:
         watchdog = None
-        if (limit := self._sitting.step_timeout) is not None:
+        if (limit := self._options.step_timeout) is not None:
             watchdog = self._open.enter_context(contextlib.closing(Watchdog(limit, self.config.env)))
         self._watchdog = watchdog
         try:
@@ -81,7 +81,7 @@ class Session:
         columns += [f"train/{name}" for name in self.loop.metric_names]
         columns += ["train/n_updates", "time/fps", "time/processor_seconds"]
         self._logs = open_logs(
-            self._sitting.log, self.folder.path, columns, self.loop.step, self.config.to_json(), self._open
+            self._options.log, self.folder.path, columns, self.loop.step, self.config.to_json(), self._open
         )
 
     def _require_replay(self) -> None:
@@ -123,7 +123,7 @@ class Session:
             self._tell_watchdog(record.step + self.config.envs)
             self._keep(record)
             yield record
-            if self.stopped_by is not None or record.step % self._sitting.checkpoint_every < self.config.envs:
+            if self.stopped_by is not None or record.step % self._options.checkpoint_every < self.config.envs:
                 self._save()
             if self.stopped_by is not None:
                 return
@@ -291,7 +291,7 @@ class Session:
         for log in self._logs:
             log.sync()
         self.folder.finish(self.config, self.result)
-        if not self._sitting.keep_replay:
+        if not self._options.keep_replay:
             self.checkpoints.drop_replay()
 
 

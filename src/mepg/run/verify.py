@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mepg.errors import UsageError, failures_at
-from mepg.run.assembly import open_loop
-from mepg.run.checkpoint import flatten
-from mepg.run.config import Config
-from mepg.run.evaluate import Episode
-from mepg.run.files import Damaged, count, finite, read_until
-from mepg.run.folder import Folder, versions
-from mepg.run.loop import Evaluations, Loop, Record
-from mepg.run.policy import online_networks, read_networks, ready_to_learn
+from mepg.storage.checkpoint import flatten
+from mepg.storage.files import Damaged, count, finite, read_until
+from mepg.storage.folder import Folder, versions
+from mepg.storage.policy import online_networks, read_networks, ready_to_learn
+from mepg.training.assembly import open_loop
+from mepg.training.config import Config
+from mepg.training.evaluate import Episode
+from mepg.training.loop import Evaluations, Loop, Record
 from mepg.words import many
 
 TOLERANCE = 1e-3  # of a number, on another machine

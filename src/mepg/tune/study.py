@@ -21,15 +21,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mepg.core.settings import apply_settings
-from mepg.engine.jobs import Job, Progress
-from mepg.engine.schedule import POLL, Failure
-from mepg.engine.worker import PATIENCE
 from mepg.errors import UsageError
-from mepg.run.checkpoint import Checkpoints
-from mepg.run.config import Config
-from mepg.run.files import write_json
-from mepg.run.folder import Folder
+from mepg.scheduler.jobs import Job, Progress
+from mepg.scheduler.schedule import POLL, Failure
+from mepg.scheduler.worker import PATIENCE
+from mepg.settings import apply_settings
+from mepg.storage.checkpoint import Checkpoints
+from mepg.storage.files import write_json
+from mepg.storage.folder import Folder
+from mepg.training.config import Config
 from mepg.tune.space import Choice, Range, Space
 from mepg.words import many
 
@@ -249,7 +249,7 @@ class Study:
                 )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            # Every sitting draws numbers of its own: with one seed, a second would propose what the first did.
+            # Every options draws numbers of its own: with one seed, a second would propose what the first did.
             seed = studies[NAME].n_trials if studies else 0
             sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
         pruner = optuna.pruners.MedianPruner(n_startup_trials=FIRST_TRIALS, n_warmup_steps=self.question.run.steps // 4)

@@ -1,0 +1,221 @@
+"""What defines a run: the same config on the same machine gives the same bits.
+
+Each setting is declared once, here, with its words for people. The flags of `train` and `tune`, the files, model cards,
+reports and the arguments in Python are made from that: a new setting is one more line. JAX is imported only where it is
+needed, so that a command line can be read without it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import shlex
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin, get_type_hints
+
+from mepg.errors import UsageError, unknown
+from mepg.settings import apply_settings, digest, from_json, to_json
+
+if TYPE_CHECKING:
+    from mepg.core.types import Agent, Sizes
+
+MAX_SEED = 2**32 - 1
+KINDS = {tuple: "a list of names", bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
+
+Bound = tuple[str, Callable[[Any], bool]]  # what a value must be, in words and as a test
+MOST = 10**9  # steps, or anything else that is counted: beyond, a step would no longer fit into JAX's 32 bits
+A_COUNT: Bound = ("in [1, 10^9]", lambda value: 1 <= value <= MOST)
+SOME_ENVS: Bound = ("in [1, 1000]", lambda value: 1 <= value <= 1_000)
+A_SEED: Bound = (f"in [0, {MAX_SEED}]", lambda value: 0 <= value <= MAX_SEED)
+SECONDS: Bound = ("a number of seconds above 0", lambda value: 0 < value < math.inf)
+A_BACKEND: Bound = ("auto, native or xla", lambda value: value in ("auto", "native", "xla"))
+
+
+def setting(default: Any, words: str, metavar: str = "N", bound: Bound | None = None, usual: Any = None) -> Any:
+    """A field of a dataclass that people can set. `default` is its value in a file that does not mention it.
+
+    :param usual: its value for people who do not set it, if that is another one
+    """
+    usual = default if usual is None else usual
+    return field(default=default, metadata={"words": words, "metavar": metavar, "bound": bound, "usual": usual})
+
+
+class Setting(NamedTuple):
+    """All that is known about such a field."""
+
+    name: str
+    kind: type  # one of KINDS
+    default: Any
+    words: str
+    metavar: str
+    bound: Bound | None
+    usual: Any  # see `setting`
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.name.replace('_', '-')}"
+
+    def said(self, value: Any) -> str:
+        """As it is typed on a command line."""
+        text = ",".join(value) if isinstance(value, tuple) else str(value)
+        return self.flag if self.kind is bool else f"{self.flag} {shlex.quote(text)}"
+
+    def check(self, value: Any) -> None:
+        """A UsageError if it cannot be set to this."""
+        if value is None and self.default is None:
+            return
+        if type(value) is not self.kind and not (self.kind is float and type(value) is int):
+            raise UsageError(f"{self.name} must be {KINDS[self.kind]}, not {value!r:.80}")
+        words, holds = self.bound or ("", lambda _: True)
+        if not holds(value):
+            raise UsageError(f"{self.flag[2:]} must be {words}, not {value}")
+
+
+@functools.cache
+def settings_of(kind: type[Any]) -> dict[str, Setting]:
+    """The settings that a dataclass declares, by name."""
+    found, hints = {}, get_type_hints(kind)
+    for name, about in ((one.name, one) for one in fields(kind) if one.metadata):
+        said = (hints[name], get_origin(hints[name]), *get_args(hints[name]))  # int, tuple[str, ...] or float | None
+        found[name] = Setting(name, next(kind for kind in KINDS if kind in said), about.default, **about.metadata)
+    return found
+
+
+def check_settings(of: Any) -> None:
+    """Types and bounds; a UsageError names the setting."""
+    for name, about in settings_of(of.__class__).items():
+        about.check(getattr(of, name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """One run's identity."""
+
+    algorithm: str
+    spec: Any  # the algorithm's, with what --set changed
+    env: str
+    seed: int = setting(0, "seed of everything random", "S", A_SEED)
+    steps: int = setting(1_000_000, "environment steps", bound=A_COUNT)
+    eval_every: int = setting(5_000, "steps between evaluations", bound=A_COUNT)
+    eval_episodes: int = setting(10, "episodes in each evaluation", bound=A_COUNT)
+    envs: int = setting(1, "copies of the environment, stepped together", bound=SOME_ENVS)
+    normalize_obs: bool = setting(
+        False, "scale observations to mean 0 and variance 1, by running statistics saved with the policy"
+    )
+    threads: int = setting(1, "cores to compute on", bound=A_COUNT)  # the order of a sum depends on it
+    # Bits depend on it. A stored run never says "auto", but what was chosen; older runs had only XLA.
+    backend: str = setting(
+        "xla", "native (C++ compiled for this agent), xla, or auto: native if it works", "NAME", A_BACKEND, usual="auto"
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        for name in ("steps", "eval_every"):
+            if getattr(self, name) % self.envs:
+                raise UsageError(
+                    f"{name.replace('_', '-')} must be a multiple of envs={self.envs}, which are stepped together, "
+                    f"not {getattr(self, name)}"
+                )
+
+    @classmethod
+    def make(cls, algorithm: str, settings: Iterable[str] = (), *, env: str, **rest: Any) -> Config:
+        """The config of an algorithm by name, with settings of its spec such as `dropout.p=0.3`."""
+        from mepg import algos
+        from mepg.envs.simulators import full_id
+
+        spec = apply_settings(algos.find(algorithm).spec, settings)
+        return cls(algorithm=algorithm, spec=spec, env=full_id(env), **rest)
+
+    def build(self, sizes: Sizes) -> Agent:
+        from mepg import algos
+        from mepg.core.normalise import normalised
+
+        algos.require_actions(self.algorithm, sizes, self.env)
+        agent = algos.find(self.algorithm).build(self.spec, sizes)
+        return normalised(agent, sizes) if self.normalize_obs else agent
+
+    def changed(self) -> dict[str, Any]:
+        """The settings that are not at their defaults."""
+        values = {name: (getattr(self, name), about.default) for name, about in settings_of(Config).items()}
+        return {name: value for name, (value, default) in values.items() if value != default}
+
+    @property
+    def on_any_backend(self) -> Config:
+        """The same for runs of both backends: an experiment takes either."""
+        return replace(self, backend=Config.backend)
+
+    def to_json(self) -> dict[str, Any]:
+        return {one.name: to_json(getattr(self, one.name)) for one in fields(self)}
+
+    def identity(self) -> dict[str, Any]:
+        """All of it but its length: a longer run is the same run, further on."""
+        return {name: value for name, value in self.to_json().items() if name != "steps"}
+
+    @property
+    def fingerprint(self) -> str:
+        """By which a run's files know that they belong together.
+
+        A setting that is not among FIRST counts only where it is not at its default, so that a run from before there
+        was such a setting keeps its fingerprint.
+        """
+        return self._digest(self.identity())
+
+    @property
+    def fingerprints(self) -> tuple[str, str]:
+        """The fingerprint, and the one in files from before: the number of steps was a part of it."""
+        return self.fingerprint, self._digest(self.to_json())
+
+    def _digest(self, data: dict[str, Any]) -> str:
+        counted = {*FIRST, *self.changed()}
+        return digest({name: value for name, value in data.items() if name in counted})
+
+    def evaluates_at(self, step: int) -> bool:
+        """Every `eval_every` steps, and after the last."""
+        return step % self.eval_every == 0 or step >= self.steps
+
+    @classmethod
+    def from_json(cls, data: Any) -> Config:
+        """The config that `to_json` wrote; what an older version did not know has its default."""
+        from mepg import algos
+
+        if not isinstance(data, dict):
+            raise UsageError(f"a run's config must be a JSON object, not {data!r:.80}")
+        known = [one.name for one in fields(cls)]
+        for name in data:
+            if name not in known:
+                raise unknown("setting of a run", name, known)
+        for name in ("algorithm", "env"):
+            if not isinstance(data.get(name), str):
+                raise UsageError(f"{name} must be text, not {data.get(name)!r:.80}")
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+        try:
+            return cls(**{**values, "spec": from_json(type(algos.find(data["algorithm"]).spec), data.get("spec"))})
+        except (ValueError, TypeError) as error:
+            raise UsageError(str(error)) from None
+
+    def folder_name(self, settings: Iterable[str] = ()) -> str:
+        """Algorithm, what was set, environment and seed, as a name that any file system takes."""
+        parts = ["_".join([self.algorithm, *settings]), self.env, f"seed{self.seed}"]
+        return "_".join(re.sub(r"[^\w.,=+-]", "-", part) for part in parts)
+
+
+# What every fingerprint is made from. This list stays as it is when a setting is added: see `Config.fingerprint`.
+FIRST = ("algorithm", "spec", "env", "seed", "steps", "eval_every", "eval_episodes", "envs", "normalize_obs", "threads")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionOptions:
+    """What holds for one options of a run, and does not change its bits."""
+
+    checkpoint_every: int = setting(5_000, "steps between checkpoints", bound=A_COUNT)
+    keep_replay: bool = setting(
+        False, "keep the replay memory at the end, so that more --steps can make the run longer"
+    )
+    step_timeout: float | None = setting(None, "stop when a reset or a step takes longer (never)", "SECONDS", SECONDS)
+    log: tuple[str, ...] = setting(("csv", "tensorboard"), "where metrics go: csv, tensorboard, wandb", "LOG,...")
+
+    def __post_init__(self) -> None:
+        check_settings(self)
