@@ -206,15 +206,11 @@ class Around:
 @pytest.mark.parametrize("wrap", [lambda env: env, Around])
 def test_its_own_environments_may_be_given_back(wrap):
     """`set_env(get_env())`, bare or wrapped: the steps that `learn` takes are not the user's, and end no episode."""
-    model = make(env="StubAdjustable-v0", n_envs=2).learn(20)
-    env = model.get_env()
-    model.set_env(wrap(env))
+    model = make(env="StubAdjustable-v0", n_envs=2).learn(40)
+    model.set_env(wrap(model.get_env()))
     lengths = []
     model.learn(220, callback=lambda said, _: lengths.extend(i["episode"]["l"] for i in said["infos"] if "episode" in i))
     assert lengths == [50] * 4
-    env.reset()  # of an earlier get_env(): the model that has them now cannot know, but steps on
-    model.get_env().reset()
-    model.learn(20)
 
 
 def test_only_numbers_are_actions(model):
