@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import mepg
-from tests.api.models import OBS, make
+from tests.api.models import OBS, make, states_equal
 from tests.conftest import all_but_slow
 from tests.run.stubs import Box
 

@@ -77,7 +77,9 @@ def test_files_that_are_none(trained, tmp_path):
             mepg.load(to_read)
     for location in "", ".", "..", "a/..", "/", "a\0b":
         for use in trained.save, trained.save_replay_buffer, trained.load_replay_buffer, mepg.load:
-            with pytest.raises(mepg.UsageError, match="is not the name of a file: give a path such as 'model|neither a"):
+            with pytest.raises(
+                mepg.UsageError, match=r"is not the name of a file: give a path such as 'model|neither a"
+            ):
                 use(location)
     for exclude in "gamma", ["gamma"], 5:
         with pytest.raises(mepg.UsageError, match=r"exclude=\['gamma'\]|exclude=\[5\]"):

@@ -209,7 +209,9 @@ def test_its_own_environments_may_be_given_back(wrap):
     model = make(env="StubAdjustable-v0", n_envs=2).learn(40)
     model.set_env(wrap(model.get_env()))
     lengths = []
-    model.learn(220, callback=lambda said, _: lengths.extend(i["episode"]["l"] for i in said["infos"] if "episode" in i))
+    model.learn(
+        220, callback=lambda said, _: lengths.extend(i["episode"]["l"] for i in said["infos"] if "episode" in i)
+    )
     assert lengths == [50] * 4
 
 

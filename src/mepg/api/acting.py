@@ -247,7 +247,7 @@ class Acting:
     def _lend_envs(self, envs: Envs | None) -> None:
         """Note that the user is about to use these environments: `learn` then begins new episodes.
 
-        Not if they are those of an earlier `get_env()`, which `set_env` has brought back: then it is `learn` that steps.
+        Not if they came back by `set_env(get_env())`: then it is `learn` that steps them.
         """
         self._refuse_while_learning_elsewhere("its environments are in use; make others to evaluate in")
         if isinstance(self._standing, Loop) and envs in (None, self._standing.envs):

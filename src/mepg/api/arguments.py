@@ -226,7 +226,9 @@ def _policy_kwargs(value: Any, spec: Any, envs: int) -> Settings:
     for name, inner in value.items():
         if name not in _POLICY_KWARGS:
             harmless, instead = _NOT_IN_POLICY_KWARGS.get(name, ((), ""))
-            if name in _NOT_IN_POLICY_KWARGS and (inner is None or _is_one_of(inner, harmless) or _is_relu(name, inner)):
+            if name in _NOT_IN_POLICY_KWARGS and (
+                inner is None or _is_one_of(inner, harmless) or _is_relu(name, inner)
+            ):
                 continue
             if not instead:
                 raise unknown("key of policy_kwargs", str(name), _POLICY_KWARGS)

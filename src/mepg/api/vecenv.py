@@ -40,7 +40,9 @@ class VecEnv:
 
     def seed(self, seed: int | None = None) -> list[int]:
         """Set the seed of the next reset; gives each environment's own."""
-        self._seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else whole("seed", seed, least=0)
+        self._seed = (
+            int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else whole("seed", seed, least=0)
+        )
         return [self._seed + index for index in range(self.num_envs)]
 
     def reset(self) -> npt.NDArray[Any]:

@@ -115,7 +115,7 @@ def name_of(env: Any) -> str:
 
 
 def call(env_id: str, env: Any, what: str, length: int | None, *args: Any, **kwargs: Any) -> Any:
-    """An environment's `reset` or `step`, which must return `length` values, or an array; whatever it raises becomes one line."""
+    """An environment's `reset` or `step`, which returns `length` values; whatever it raises becomes one line."""
     try:
         with foreign_code:
             result = getattr(env, what)(*args, **kwargs)

@@ -49,7 +49,7 @@ class BoxActions:
             )
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
             raise UsageError(
-                f"{env_id} has infinite action bounds; leave out gymnasium.wrappers.ClipAction, if that is why, or give it "
+                f"{env_id} has infinite action bounds; leave out gymnasium.wrappers.ClipAction, or give it "
                 "finite ones with gymnasium.wrappers.TransformAction"
             )
         if not (space.low < space.high).all() or 0 in space.shape:

@@ -135,8 +135,8 @@ def _require_episodes_on_demand(env: VectorEnv[Any, Any, Any], env_id: str, mode
     if not isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv):
         raise UsageError(
             f"{env_id} begins its episodes by {mode}, and only SyncVectorEnv and AsyncVectorEnv are known to begin "
-            "one of several on demand: use one of these, as gymnasium.make_vec(..., vectorization_mode='sync') does, or "
-            "make it with autoreset_mode=AutoresetMode.SAME_STEP"
+            "one of several on demand: use one of these, as gymnasium.make_vec(..., vectorization_mode='sync') does, "
+            "or make it with autoreset_mode=AutoresetMode.SAME_STEP"
         )
     if mode is AutoresetMode.NEXT_STEP and getattr(env.unwrapped, "shared_memory", True) is False:
         # Gymnasium's workers then forget that they were reset, and reset themselves again in the next step.
