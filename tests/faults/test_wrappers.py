@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from gymnasium import wrappers
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
-
 from mepg.run.config import Config, Sitting
+
 from mepg.run.session import Session
 
 pytestmark = pytest.mark.faults
