@@ -12,6 +12,7 @@ from mepg.signals import status_of, stopping
 from mepg.words import duration, many
 
 if TYPE_CHECKING:
+    from mepg.run.files import is_there
     from mepg.run.folder import Folder
     from mepg.run.session import Session
 
@@ -32,6 +33,7 @@ def answer(arguments: Arguments) -> Answer:
     if arguments.algorithm is None or arguments.env is None:
         arguments.parser.error("the following arguments are required: ALGO, --env; or a --config that names them")
     from mepg.display import Display, preparing
+    from mepg.run.files import is_there
     from mepg.run.folder import Folder
     from mepg.run.session import Session
 
@@ -50,7 +52,7 @@ def answer(arguments: Arguments) -> Answer:
             if session.result is None:
                 return _stopped(session)
         result, how = session.result, "Finished"
-    if not folder.curve_file.exists():
+    if not is_there(folder.curve_file):
         from mepg.report.figures import draw_learning_curve  # takes a second: not before the first step
 
         title = f"{config.algorithm} on {config.env}, seed {config.seed}"

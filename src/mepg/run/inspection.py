@@ -30,7 +30,7 @@ from mepg.envs.env import Env
 from mepg.errors import UsageError
 from mepg.run import evaluate
 from mepg.run.checkpoint import Checkpoints
-from mepg.run.files import Damaged, count, finite, read_sealed, read_until, write_sealed
+from mepg.run.files import Damaged, count, finite, is_there, read_sealed, read_until, write_sealed
 from mepg.run.folder import Folder
 from mepg.run.keys import episode_seed, jax_key
 from mepg.run.policy import Policy, load_policy
@@ -247,7 +247,7 @@ def _as_drawn(number: float) -> float:
 
 def read_inspection(folder: Folder) -> Inspection | None:
     """What `write_inspection` wrote, or None; a UsageError if it is something else."""
-    if not folder.inspection_file.exists():
+    if not is_there(folder.inspection_file):
         return None
     try:
         data = read_sealed(folder.inspection_file)

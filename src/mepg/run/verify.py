@@ -14,7 +14,7 @@ from mepg.run.assembly import open_loop
 from mepg.run.checkpoint import flatten
 from mepg.run.config import Config
 from mepg.run.evaluate import Episode
-from mepg.run.files import Damaged, count, finite, read_until
+from mepg.run.files import Damaged, count, finite, is_there, read_until
 from mepg.run.folder import Folder, versions
 from mepg.run.loop import Evaluations, Loop, Record
 from mepg.run.policy import online_networks, read_networks, ready_to_learn
@@ -143,7 +143,7 @@ def _policies(folder: Folder, config: Config, template: Any) -> tuple[list[_Publ
     """The published policies, and a verdict on each that cannot be the run's own whatever is computed."""
     evaluations, found, verdicts = folder.evaluations(config), [], []
     for path, step in ((folder.policy_file, max(evaluations)), (folder.best_file, _best(evaluations))):
-        if not path.exists():
+        if not is_there(path):
             continue
         try:
             networks, about = read_networks(path, config, template)
@@ -153,7 +153,7 @@ def _policies(folder: Folder, config: Config, template: Any) -> tuple[list[_Publ
             if path == folder.best_file and not math.isclose(finite(about["return"]), mean, rel_tol=1e-12):
                 raise Damaged(f"it claims a return of {about['return']!r}, and its evaluation has {mean!r}")
             found.append(_Published(path.name, networks, step, evaluations[step]))
-        except (Damaged, UsageError, KeyError, TypeError, ValueError) as damage:
+        except (Damaged, KeyError, TypeError, ValueError) as damage:
             verdicts.append(PolicyVerdict(path.name, False, False, f"does NOT agree: {damage}"))
     return found, verdicts
 
