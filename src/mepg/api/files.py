@@ -17,7 +17,18 @@ from mepg.envs.env import Env
 from mepg.envs.simulators import full_id
 from mepg.errors import UsageError
 from mepg.run.checkpoint import Checkpoints
-from mepg.run.files import MOST_BYTES, Arrays, Damaged, count, from_npz, from_zip, is_there, read_whole, to_npz, write_whole
+from mepg.run.files import (
+    MOST_BYTES,
+    Arrays,
+    Damaged,
+    count,
+    from_npz,
+    from_zip,
+    is_there,
+    read_whole,
+    to_npz,
+    write_whole,
+)
 from mepg.run.folder import Folder
 from mepg.run.identity import Identity
 

@@ -12,7 +12,6 @@ from mepg.signals import status_of, stopping
 from mepg.words import duration, many
 
 if TYPE_CHECKING:
-    from mepg.run.files import is_there
     from mepg.run.folder import Folder
     from mepg.run.session import Session
 

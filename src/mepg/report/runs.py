@@ -157,8 +157,8 @@ def _folders(path: Path) -> Iterator[tuple[Path, str | None]]:
             yield link, f"is a link, and {error}"
     for missed in unreadable:
         if not isinstance(missed, FileNotFoundError | NotADirectoryError):
-            place = Path(missed.filename)
-            yield place, str(Unreadable(place, missed)).removeprefix(f"{place} ")
+            missing = Path(missed.filename)
+            yield missing, str(Unreadable(missing, missed)).removeprefix(f"{missing} ")
 
 
 def _evaluations(folder: Folder, config: Config) -> tuple[npt.NDArray[np.int64], Floats]:

@@ -23,7 +23,7 @@ import safetensors
 import safetensors.numpy
 
 from mepg.errors import UsageError
-from mepg.system import sync
+from mepg.system import new_file, sync
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -58,16 +58,15 @@ def write_whole(path: Path, content: bytes) -> str:
     if path.exists() and not path.is_file():
         raise UsageError(f"{path} exists and is not a file: choose another name")
     temporary = path.with_name(f".{path.name}.writing")
-    temporary.unlink(missing_ok=True)  # left by a killed process, or a link that leads elsewhere
-    try:
-        with temporary.open("xb") as file:
+    with new_file(temporary) as file:
+        try:
             file.write(content)
             file.flush()
             sync(file.fileno())
-        temporary.rename(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)  # on a full disk, half a file is only in the way
-        raise
+            temporary.rename(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)  # on a full disk, half a file is only in the way
+            raise
     sync_folder(path.parent)
     return hashlib.sha256(content).hexdigest()
 
@@ -120,7 +119,7 @@ def is_there(path: Path) -> bool:
 def names_in(folder: Path) -> list[str]:
     """The names in a folder; none if there is no folder. `Path.glob` finds none also where it may not look."""
     try:
-        return sorted(os.listdir(folder))  # noqa: PTH208  (only names)
+        return sorted(os.listdir(folder))
     except FileNotFoundError:
         return []
     except OSError as error:
