@@ -70,7 +70,9 @@ def processor_extensions() -> str:
     found = _cpuinfo("flags", "Features")
     if found:
         return found
-    # "AVX2" and "AVX512F" are the same words in capitals; an ARM processor of Apple's has none of these.
+    if platform.machine() == "arm64":  # Apple's name for it; what Linux calls asimd, each of these has
+        return "asimd"
+    # "AVX2" and "AVX512F" are the same words in capitals.
     return f"{_sysctl('machdep.cpu.features')} {_sysctl('machdep.cpu.leaf7_features')}".lower().strip()
 
 
