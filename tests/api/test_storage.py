@@ -55,7 +55,7 @@ def test_normalised_observations_are_saved_with_the_model(tmp_path):
     again = mepg.ME_SAC.load(tmp_path / "m")
     far = OBS * 3
     np.testing.assert_array_equal(again.predict(far, deterministic=True)[0], model.predict(far, deterministic=True)[0])
-    assert leaves_equal(again._program.unflatten(again._standing.held), state)
+    assert leaves_equal(again._program.unflatten(again._standing.device_state), state)
 
 
 def test_a_copy_goes_on_just_as_the_model_would():

@@ -41,7 +41,7 @@ class Storage(Acting):
     def get_parameters(self) -> dict[str, Any]:
         """All arrays of the agent's state, by name: {"actor": {"params": {"0": {"w": ...}}}}; copies."""
         with self._still() as now:
-            return nested(_by_name(self._program.unflatten(now.held)))
+            return nested(_by_name(self._program.unflatten(now.device_state)))
 
     def set_parameters(
         self,
@@ -60,10 +60,10 @@ class Storage(Acting):
             arrays = read_model(load_path_or_dict).arrays
             given = {name.removeprefix("agent."): array for name, array in arrays.items()}
         with self._still() as now:
-            state = self._program.unflatten(now.held)
+            state = self._program.unflatten(now.device_state)
             arrays = replaced(_by_name(state), given, all_of_them=exact_match)
             named = {f"agent.{name}": array for name, array in arrays.items()}
-            now.held = self._program.flatten(unflatten(named, state, "agent"))
+            now.device_state = self._program.flatten(unflatten(named, state, "agent"))
 
     def save(self, path: Location, exclude: Any = None, include: Any = None) -> None:
         """Write the model to a file, or into an open one: networks, optimisers, normaliser, spec and counters.
@@ -77,8 +77,8 @@ class Storage(Acting):
         spaces = self._need_spaces()
         with self._still() as now:
             if isinstance(now, Loop):
-                now.settle()  # networks that are no longer finite are not worth a file
-            arrays = flatten(self._program.unflatten(now.held), "agent")
+                now.check_finite()  # networks that are no longer finite are not worth a file
+            arrays = flatten(self._program.unflatten(now.device_state), "agent")
             identity = Identity(self._config, spaces)
             saved = SavedModel(
                 identity, now.step, self.num_timesteps, now.next_episode, arrays, versions(self._config.backend)
@@ -155,8 +155,8 @@ class Storage(Acting):
             if now.replay is not None:
                 replay = Replay(now.replay.capacity, now.replay.sizes)
                 replay.restore_from(now.replay)
-            held = self._program.flatten(self._program.unflatten(now.held))
-            twin._standing = Loaded(held, now.step, now.next_episode, replay, threading.RLock())
+            device_state = self._program.flatten(self._program.unflatten(now.device_state))
+            twin._standing = Loaded(device_state, now.step, now.next_episode, replay, threading.RLock())
         return twin
 
 

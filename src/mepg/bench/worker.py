@@ -67,13 +67,13 @@ def updates(task: dict[str, Any]) -> Work:
     multiply, count = _multiplier(config, sizes)
 
     def learner(program: Program) -> Callable[[], None]:
-        held, memory, step = program.init(), program.begin(program.nothing_yet(), 0, 0), 0
+        state, exploration_state, step = program.init(), program.begin(program.empty_exploration_state(), 0, 0), 0
 
         def learn() -> None:
-            nonlocal held, memory, step
+            nonlocal state, exploration_state, step
             for _ in range(count // spec.updates_per_step):
                 step += 1
-                held, _, (_, memory) = program.learn(held, rows, numbers, memory, obs, step)
+                state, _, (_, exploration_state) = program.learn(state, rows, numbers, exploration_state, obs, step)
 
         return learn
 

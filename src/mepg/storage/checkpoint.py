@@ -39,7 +39,7 @@ from mepg.training.loop import Snapshot
 from mepg.training.replay import Replay
 from mepg.words import many
 
-FORMAT = 5
+FORMAT = 6
 KEPT = 2  # checkpoints: the last one, and the one before in case the last is damaged
 
 
@@ -98,7 +98,7 @@ class Checkpoints:
             replay.changed_from = replay.count
         self._pieces = [piece for piece in self._pieces if piece.stop > replay.oldest]
 
-        arrays = flatten(snapshot.state, "agent") | flatten(snapshot.memory, "memory")
+        arrays = flatten(snapshot.state, "agent") | flatten(snapshot.exploration_state, "exploration")
         arrays |= {f"actions.{index}": actions for index, actions in enumerate(snapshot.actions)}
         arrays |= {"next_actions": snapshot.next_actions, "sums": snapshot.sums}
         _require_finite(arrays)
@@ -186,7 +186,7 @@ class Checkpoints:
         return Snapshot(
             step=content["step"],
             state=unflatten(arrays, like.state, "agent"),
-            memory=unflatten(arrays, like.memory, "memory"),
+            exploration_state=unflatten(arrays, like.exploration_state, "exploration"),
             next_actions=_alike(arrays["next_actions"], like.next_actions),
             episodes=episodes,
             actions=[_alike(arrays[f"actions.{i}"], taken, axis=1) for i, taken in enumerate(like.actions)],

@@ -42,11 +42,11 @@ class Record(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """All that a run needs to go on exactly as if it had never stopped, besides the replay memory."""
+    """All that a run needs to go on exactly as if it had never stopped, besides the replay buffer."""
 
     step: int
     state: Any  # the agent's
-    memory: Any  # what the agent remembers of the episodes under way
+    exploration_state: Any  # the agent's, in the episodes under way
     next_actions: Rows  # [E, A]
     episodes: list[int]  # the numbers of the episodes under way
     actions: list[Rows]  # those taken in them, [n, A]
@@ -69,9 +69,9 @@ class Loop:
         self.program = program
         self.note = note  # for the person who watches, about how it was put together
         self.metric_names = self.program.metric_names
-        self.held = self.program.init()  # the agent's state, as the program holds it
+        self.device_state = self.program.init()  # the agent's state, as the program holds it
         self.step = 0
-        self.memory = self.program.nothing_yet()  # the agent's, of the episodes under way
+        self.exploration_state = self.program.empty_exploration_state()  # the agent's, of the episodes under way
         self.next_episode = 0  # the number of the next episode to begin
         self._episodes = [0] * envs.count  # the number of the current one, for each environment
         self.obs: Rows = np.zeros((envs.count, envs.sizes.obs), np.float32)
@@ -90,7 +90,7 @@ class Loop:
         self.seconds_evaluating = 0.0  # in this session
         self.processor_evaluating = 0.0  # the same in seconds of processor time
         self._finite_at = 0  # the last step at which all of the state is known to have been finite
-        # Held while the agent's state or the replay memory changes, so that another thread may read them. Never held
+        # Held while the agent's state or the replay buffer changes, so that another thread may read them. Never held
         # while an environment steps: that may take long, and the environment may ask the policy itself.
         self.lock = threading.RLock()
         self.left = False  # True if others have used the environments: then the next step begins new episodes
@@ -100,7 +100,7 @@ class Loop:
     @property
     def state(self) -> Any:
         """The agent's; the next step writes over it."""
-        return self.program.unflatten(self.held)
+        return self.program.unflatten(self.device_state)
 
     @property
     def updates(self) -> int:
@@ -181,8 +181,8 @@ class Loop:
     def _learn(self) -> None:
         """Algorithm 1's updates, and with them the next actions: one call instead of two."""
         batch = self.program.sample(self.replay, self._fractions(self.step // self.envs.count))
-        self.held, metrics, (self.actions, self.memory) = self.program.learn(
-            self.held, *batch, self.memory, self.obs, self.step
+        self.device_state, metrics, (self.actions, self.exploration_state) = self.program.learn(
+            self.device_state, *batch, self.exploration_state, self.obs, self.step
         )
         self._pending.append((self.step, metrics))
 
@@ -191,14 +191,16 @@ class Loop:
         if first <= self.config.spec.warmup:
             chances = [generator(self.config.seed, "warmup", step) for step in range(first, first + count)]
             return np.array([self.envs.spaces.actions.random(rng) for rng in chances], np.float32)
-        actions, self.memory = self.program.explore(self.held, self.memory, self.obs, first)
+        actions, self.exploration_state = self.program.explore(
+            self.device_state, self.exploration_state, self.obs, first
+        )
         return actions
 
     def _finite_actions(self) -> Rows:
         """The actions for the next step; a RunFailure if they are not finite."""
         bad = ~np.isfinite(self.actions).all(axis=1)
         if bad.any():
-            self.settle()  # says which quantity went wrong first, if one did
+            self.check_finite()  # says which quantity went wrong first, if one did
             raise RunFailure(f"the policy's action became {self.actions[bad][0]}")
         return self.actions
 
@@ -213,7 +215,7 @@ class Loop:
         self._episodes[index] = self.next_episode if number is None else number
         self.next_episode = max(self.next_episode, self._episodes[index] + 1)
         self.obs[index] = self.envs.begin(index, episode_seed(self.config.seed, "train", self._episodes[index]))
-        self.memory = self.program.begin(self.memory, index, self._episodes[index])
+        self.exploration_state = self.program.begin(self.exploration_state, index, self._episodes[index])
         self._taken[index] = bytearray()
         self._totals[index] = 0.0
         self._rewards[index].clear()
@@ -231,7 +233,7 @@ class Loop:
     def evaluate(self) -> list[Episode]:
         """The paper's evaluation, on an environment of its own."""
         assert self.eval_env is not None
-        self.settle()  # a policy that is no longer finite is not worth playing
+        self.check_finite()  # a policy that is no longer finite is not worth playing
         began, processor = time.monotonic(), time.process_time()
         seeds = [episode_seed(self.config.seed, "eval", self.step, i) for i in range(self.config.eval_episodes)]
         episodes = [play(self.exploit, self.eval_env, seed) for seed in seeds]
@@ -242,7 +244,7 @@ class Loop:
 
     def exploit(self, obs: Row) -> Row:
         """The action without exploration."""
-        action: Row = self.program.exploit(self.held, obs[None])[0]
+        action: Row = self.program.exploit(self.device_state, obs[None])[0]
         return action
 
     def report(self) -> dict[str, float]:
@@ -251,7 +253,7 @@ class Loop:
             return self._report()
 
     def _report(self) -> dict[str, float]:
-        self.settle()
+        self.check_finite()
         report: dict[str, float] = {}
         if self.recent:
             report["rollout/ep_rew_mean"] = float(np.mean([e.total for e in self.recent]))
@@ -263,12 +265,12 @@ class Loop:
         self._sums[:] = 0
         return report
 
-    def settle(self) -> None:
+    def check_finite(self) -> None:
         """Wait for the updates so far, and name the first number that is no longer finite."""
         with self.lock:
-            self._settle()
+            self._check_finite()
 
-    def _settle(self) -> None:
+    def _check_finite(self) -> None:
         # Metrics are added up one by one: the order must not depend on when.
         updates = ((step, update) for step, several in self._pending for update in np.asarray(several, np.float64))
         for step, (values, weights) in updates:
@@ -278,25 +280,25 @@ class Loop:
             self._sums += values * weights, weights
         self._pending.clear()
         # A state can go wrong and leave the metrics as they are: Adam's moments, which then stand still, or a variance.
-        if bad := self.program.not_finite(self.held):
+        if bad := self.program.not_finite(self.device_state):
             since = f"between steps {self._finite_at} and {self.step}"
             raise RunFailure(f"{bad} became infinite or NaN {since}: are observations or rewards too large?")
         self._finite_at = self.step
 
     def replace_rows(self, rows: Rows) -> None:
-        """Other transitions in the place of the replay memory's: they are not of the episodes under way."""
+        """Other transitions in the place of the replay buffer's: they are not of the episodes under way."""
         self.replay.restore(0, rows)
         for rewards in self._rewards:
             rewards.clear()
 
     def snapshot(self) -> Snapshot:
         with failures_at(f"step {self.step}"):
-            self.settle()
+            self.check_finite()
             actions = self._finite_actions()
         return Snapshot(
             self.step,
             self.state,
-            self.memory,
+            self.exploration_state,
             actions,
             list(self._episodes),
             [self._taken_at(index) for index in range(self.envs.count)],
@@ -306,21 +308,21 @@ class Loop:
         )
 
     def restore(self, snapshot: Snapshot) -> bool:
-        """Go back to a snapshot; the replay memory must already be there.
+        """Go back to a snapshot; the replay buffer must already be there.
 
         The episodes that were under way are rebuilt by taking their actions again. False if that did not
-        give the observations that the replay memory holds: then the environment is not reproducible,
+        give the observations that the replay buffer holds: then the environment is not reproducible,
         and new episodes have been begun.
         """
         self.step, self._finite_at, self.next_episode = snapshot.step, snapshot.step, max(snapshot.episodes) + 1
-        self.held = self.program.flatten(snapshot.state)
+        self.device_state = self.program.flatten(snapshot.state)
         self.recent = deque(snapshot.recent, maxlen=RECENT_EPISODES)
         self.evaluations, self._sums = dict(snapshot.evaluations), snapshot.sums.copy()
         self._pending.clear()
         with failures_at(f"while resuming at step {self.step}"):
             same = self._rebuild(snapshot)
         if same:
-            self.memory, self.actions = snapshot.memory, snapshot.next_actions
+            self.exploration_state, self.actions = snapshot.exploration_state, snapshot.next_actions
         else:
             self._begin_anew()
         return same
@@ -328,7 +330,7 @@ class Loop:
     def restart(self, state: Any, step: int, next_episode: int) -> None:
         """Go on with an agent's state, but with new episodes."""
         self.step, self._finite_at, self.next_episode = step, step, next_episode
-        self.held = self.program.flatten(state)
+        self.device_state = self.program.flatten(state)
         self._begin_anew()
 
     def _rebuild(self, snapshot: Snapshot) -> bool:
@@ -356,7 +358,7 @@ class Loop:
         return same
 
     def _remembers(self, index: int, to_go: int, result: StepResult) -> bool:
-        """Whether the replay memory holds this result. True as far as it no longer reaches back.
+        """Whether the replay buffer holds this result. True as far as it no longer reaches back.
 
         The next transition begins with it, if there is one; those that look n steps ahead, or as far as there is
         anything to see, end with it.
