@@ -12,6 +12,7 @@ from mepg.report.runs import collect, read_run
 from mepg.storage.files import read_sealed, write_sealed_arrays
 from mepg.storage.folder import Folder
 from mepg.storage.identity import Identity
+from tests.conftest import SPACES
 
 from .by_hand import alter, make, write_arrays, write_run
 
@@ -61,7 +62,7 @@ def test_an_unfinished_run_is_kept_and_marked(tmp_path):
 
 
 def test_a_run_that_has_just_begun(tmp_path):
-    Folder(tmp_path / "run").claim(make()).close()
+    Folder(tmp_path / "run").claim(make(), SPACES).close()
     run = read_run(tmp_path / "run")
     assert run.returns.shape == (0, 2)
     assert not run.finished
@@ -214,7 +215,7 @@ def test_reading_changes_nothing(tmp_path):
     before = {path: path.read_bytes() for path in folder.iterdir()}
     collect([tmp_path])
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
-    assert len(Folder(folder).evaluations(make())) == 4
+    assert len(Folder(folder).evaluations(make(), None)) == 4
 
 
 ROWS = ["1000,100,8.0", "2000,50,24.0", "4000,100,44.0"]

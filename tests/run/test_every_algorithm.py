@@ -48,7 +48,7 @@ def check(name, backend, tmp_path):
     checkpoints = Checkpoints(tmp_path, config)
     for record in loop:
         if record.step == 61:
-            checkpoints.save(Saved(loop.snapshot(), Spent(0.0, 0.0), None), loop.replay)
+            checkpoints.save(Saved(loop.snapshot(), Spent(0.0, 0.0, 0.0), None), loop.replay)
     end, rows = loop.snapshot(), loop.replay.read(40, 100)
 
     loop.replay.count = 0
@@ -65,10 +65,10 @@ def check(name, backend, tmp_path):
     assert list(end.evaluations) == [50, 100]
 
     folder, obs = Folder(tmp_path), eval_env.reset(0)
-    with folder.claim(config):
+    with folder.claim(config, envs.spaces):
         save_policy(folder, Identity(config, envs.spaces), loop.state, loop.step)
         folder.finish(config, {})
-    action = load_policy(folder, eval_env).act(obs)
+    action = load_policy(folder, eval_env.spaces).act(obs)
     np.testing.assert_allclose(action, config.build(envs.sizes).exploit(loop.state, obs[None])[0], atol=1e-6)
     envs.close()
     eval_env.close()

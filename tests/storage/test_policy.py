@@ -32,7 +32,7 @@ def evaluate(run, capsys, *argv):
 
 def test_the_best_evaluation_is_kept(run, capsys):
     folder = Folder(run)
-    evaluations = folder.evaluations(folder.config())
+    evaluations = folder.evaluations(folder.config(), folder.ending(folder.config()))
     means = dict(zip(evaluations, mean_returns(evaluations), strict=True))
     best = max(means, key=means.get)
     assert evaluate(run, capsys, "--best")["step"] == best
@@ -49,7 +49,7 @@ def test_it_is_the_policy_that_was_evaluated(run, monkeypatch):
     from mepg.training.keys import episode_seed
 
     env, folder = Env("Pendulum-v1"), Folder(run)
-    policy = load_policy(folder, env, best=True)
+    policy = load_policy(folder, env.spaces, best=True)
     again = play(policy.act, env, episode_seed(0, "eval", policy.step, 0))
     assert again.total == pytest.approx(policy.best_return, abs=1e-4)
 

@@ -89,7 +89,6 @@ class Storage(Acting):
     def _restore(self, saved: SavedModel, path: Location, *, best: bool) -> None:
         """Take on what a file holds, without an environment to learn in."""
         (config, spaces), steps, num_timesteps = saved.identity, saved.steps, saved.num_timesteps
-        assert spaces is not None
         self._spaces = spaces
         self._config = replace(self._make_config(spaces.id, self._n_envs), backend=Program.backend)
         agent = self._config.build(spaces.sizes)
@@ -169,7 +168,6 @@ def require_cpu(device: Any) -> None:
 def _require_same_networks(saved: SavedModel, config: Config, name: str) -> None:
     """If a file's arrays fit the networks that were saved, but not these: say what was asked to be different."""
     then, spaces = saved.identity
-    assert spaces is not None
     try:
         unflatten(saved.arrays, Program(then, then.build(spaces.sizes), spaces.sizes).template, "agent")
     except Damaged:

@@ -27,7 +27,7 @@ Work = Callable[[], dict[str, float]]
 def main() -> None:
     """Work whenever told to, until standard input is closed."""
     task: dict[str, Any] = json.loads(sys.argv[1])
-    from mepg.run.jax_process import configure_jax
+    from mepg.storage.compilation_cache import configure_jax
 
     configure_jax(task["threads"])
     work = _TASKS[task["what"]](task)

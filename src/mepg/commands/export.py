@@ -40,7 +40,8 @@ def answer(arguments: Arguments) -> Answer:
     folder = Folder(arguments.run)
     folder.env(arguments.env)
     if arguments.card:
-        folder.evaluations(folder.config())  # if they are damaged, say so before anything is written
+        config = folder.config()
+        folder.evaluations(config, folder.ending(config))  # if they are damaged, say so before anything is written
     data: dict[str, Any] = {"run": str(arguments.run)}
     lines = _write_programs(folder, arguments, data) if programs else []
     if arguments.card:

@@ -1,4 +1,4 @@
-"""One options of a run, from start to stop: open or resume its folder, take the steps, record what they give."""
+"""One session of a run, from start to stop: open or resume its folder, take the steps, store what they give."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import signal
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,9 +39,11 @@ class Session:
         self._options = options or SessionOptions()
         check(self._options.log)
         self.folder = Folder(path)
-        self.config = self.folder.settled(config)
         if self.folder.finished(config) is not None:
             raise UsageError(f"{path} holds this run, finished: there is nothing left to do")
+        if config.backend == "auto" and self.folder.config_file.exists():
+            config = replace(config, backend=self.folder.config().backend)  # a run keeps the one it began with
+        self.config = config
         self._require_replay()
         self.result: dict[str, Any] | None = None  # until the run is finished
         self.latest: dict[str, float] = {}  # of every metric
@@ -85,7 +88,7 @@ class Session:
         )
 
     def _require_replay(self) -> None:
-        """A run that was finished has nothing to go on from, unless its replay memory was kept."""
+        """A run that was finished has nothing to go on from, unless its replay buffer was kept."""
         folder = self.folder
         if not folder.policy_file.exists() or folder.replay_folder.exists():
             return
@@ -146,9 +149,7 @@ class Session:
 
     def _keep(self, record: Record) -> None:
         if record.metrics is not None:
-            times = {"time/fps": self._speed()}
-            if (processor := self._spent().processor) is not None:
-                times["time/processor_seconds"] = round(processor, 2)
+            times = {"time/fps": self._speed(), "time/processor_seconds": round(self._spent().processor, 2)}
             self._log(record.metrics | times, record.step)
         if record.evaluation is not None:
             self.folder.write_evaluations(self.config, self.loop.evaluations)
@@ -172,12 +173,12 @@ class Session:
         return round((self.loop.step - step) / max(now - then, 1e-9), 1)
 
     def _spent(self) -> Spent:
-        earlier, processor = self._earlier, None
-        if earlier.processor is not None:
-            here = time.process_time() - self._processor_began - self.loop.processor_evaluating
-            processor = earlier.processor + here
-        total = earlier.total + time.monotonic() - self._began
-        return Spent(total, earlier.evaluating + self.loop.seconds_evaluating, processor)
+        earlier, loop = self._earlier, self.loop
+        return Spent(
+            total=earlier.total + time.monotonic() - self._began,
+            evaluating=earlier.evaluating + loop.seconds_evaluating,
+            processor=earlier.processor + time.process_time() - self._processor_began - loop.processor_evaluating,
+        )
 
     def _save(self) -> None:
         for log in self._logs:
@@ -260,8 +261,7 @@ class Session:
 
     def _require_the_same_environment(self, spaces: Spaces) -> None:
         """Refuse to resume if the observations or actions have changed: the networks would not fit them."""
-        before = self.folder.identity().spaces
-        if before is not None and (difference := before.difference(spaces)):
+        if difference := self.folder.identity().spaces.difference(spaces):
             raise UsageError(
                 f"{self.config.env} has changed since this run began: it had {difference} now; "
                 "change it back, or choose another --out"
@@ -320,7 +320,6 @@ def summary(evaluations: Evaluations, spent: Spent) -> dict[str, Any]:
     """What a run came to: the paper's metric (D17) and the plain ones beside it."""
     means = mean_returns(evaluations)
     last_step, last = list(evaluations.items())[-1]
-    processor = {} if spent.processor is None else {"processor_seconds": round(spent.processor, 1)}
     return {
         "steps": last_step,
         "final_return": means[-1],
@@ -330,5 +329,5 @@ def summary(evaluations: Evaluations, spent: Spent) -> dict[str, Any]:
         "evaluations": len(means),
         "seconds": round(spent.total, 1),
         "eval_seconds": round(spent.evaluating, 1),
-        **processor,
+        "processor_seconds": round(spent.processor, 1),
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -11,8 +10,8 @@ import numpy as np
 
 from mepg.errors import UsageError, failures_at
 from mepg.storage.checkpoint import flatten
-from mepg.storage.files import Damaged, count, finite, read_until
-from mepg.storage.folder import Folder, versions
+from mepg.storage.files import Damaged, count, finite
+from mepg.storage.folder import Ending, Folder, versions
 from mepg.storage.policy import online_networks, read_networks, ready_to_learn
 from mepg.training.assembly import open_loop
 from mepg.training.config import Config
@@ -102,9 +101,11 @@ def verify(folder: Folder, steps: int, env_id: str | None = None) -> Verdict:
     :param env_id: see `Folder.env`
     """
     config = folder.config()
-    if folder.result(config) is None:
+    ending = folder.ending(config)
+    if ending is None:
         raise UsageError(f"{folder.path} holds an unfinished run: only a finished one can be verified")
-    published, elsewhere = _published(folder), changed(folder)
+    evaluations, elsewhere = folder.evaluations(config, ending), changed_versions(folder)
+    published = _published_numbers(folder, ending, evaluations)
     until = min(steps, config.steps) // config.envs * config.envs
     if until < min(published):
         raise UsageError(
@@ -115,7 +116,7 @@ def verify(folder: Folder, steps: int, env_id: str | None = None) -> Verdict:
     numbers, last, learned, evaluated, alike = 0, 0, False, False, False
     # How long a run is to be changes nothing about its beginning, apart from one more evaluation at its end.
     with open_loop(replace(config, steps=until)) as loop:
-        policies, verdicts = _policies(folder, config, loop.program.template)
+        policies, verdicts = _published_policies(folder, config, evaluations, loop.program.template)
         for record in loop:
             if record.step not in published:
                 continue
@@ -139,15 +140,17 @@ def verify(folder: Folder, steps: int, env_id: str | None = None) -> Verdict:
     return Verdict(last, numbers, differences, elsewhere, learned, verdicts)
 
 
-def _policies(folder: Folder, config: Config, template: Any) -> tuple[list[_Published], list[PolicyVerdict]]:
+def _published_policies(
+    folder: Folder, config: Config, evaluations: Evaluations, template: Any
+) -> tuple[list[_Published], list[PolicyVerdict]]:
     """The published policies, and a verdict on each that cannot be the run's own whatever is computed."""
-    evaluations, found, verdicts = folder.evaluations(config), [], []
+    found, verdicts = [], []
     for path, step in ((folder.policy_file, max(evaluations)), (folder.best_file, _best(evaluations))):
         if not path.exists():
             continue
         try:
             networks, about = read_networks(path, config, template)
-            if count(about.get("step", config.steps)) != step:
+            if count(about["step"]) != step:
                 raise Damaged(f"it is of step {about['step']:,}, not {step:,}")
             mean = _mean(evaluations[step])
             if path == folder.best_file and not math.isclose(finite(about["return"]), mean, rel_tol=1e-12):
@@ -226,8 +229,8 @@ def far_apart(published: list[Episode], here: list[Episode]) -> bool:
     return means.large and bool(as_far.mean() < RARE)
 
 
-def changed(folder: Folder) -> list[str]:
-    """What has changed since the run was made, of all that bits depend on; what it does not say is unknown."""
+def changed_versions(folder: Folder) -> list[str]:
+    """What has changed since the run was made, of all that bits depend on; what run.json does not say is unknown."""
     was, now = folder.versions(), versions(folder.config().backend)
     return [f"{name}: {was.get(name, 'unknown')} then, {now[name]} now" for name in now if was.get(name) != now[name]]
 
@@ -239,20 +242,16 @@ def _numbers(record: Record) -> dict[str, float]:
     return found
 
 
-def _published(folder: Folder) -> dict[int, dict[str, float]]:
+def _published_numbers(folder: Folder, ending: Ending, evaluations: Evaluations) -> dict[int, dict[str, float]]:
     """Every number that the run has published, by step."""
-    config = folder.config()
-    rows: dict[int, dict[str, float]] = {}
-    ending = folder.ending(config)
-    sealed = None if ending is None else ending.files.get(folder.metrics_file.name)
+    numbers: dict[int, dict[str, float]] = {}
+    sealed = ending.files.get(folder.metrics_file.name)
     try:
-        text = "" if sealed is None else read_until(folder.metrics_file, sealed).decode("ascii")
-        for row in csv.DictReader(text.splitlines()):
-            step = int(row.pop("time/total_timesteps"))
-            rows[step] = {name: float(value) for name, value in row.items() if value and not name.startswith("time/")}
-    except (Damaged, OSError, KeyError, ValueError, TypeError, AttributeError) as damage:
+        for row in () if sealed is None else folder.metrics(sealed):
+            step = int(row["time/total_timesteps"])
+            numbers[step] = {name: float(text) for name, text in row.items() if text and not name.startswith("time/")}
+    except (Damaged, KeyError, ValueError) as damage:
         raise UsageError(f"{folder.metrics_file} cannot be read: {damage}") from None
-    for step, episodes in folder.evaluations(config).items():
-        for number, (total, length) in enumerate(episodes):
-            rows.setdefault(step, {}).update({f"eval/{number}/return": total, f"eval/{number}/length": float(length)})
-    return rows
+    for step, episodes in evaluations.items():
+        numbers.setdefault(step, {}).update(_numbers(Record(step, [], [], None, episodes)))
+    return numbers

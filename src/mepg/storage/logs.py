@@ -41,14 +41,12 @@ class Csv:
 
     def __init__(self, folder: Path, columns: list[str], upto: int, _: dict[str, Any]) -> None:
         path, kept = Folder(folder).metrics_file, list[dict[str, str]]()
-        if upto and path.exists():
-            # Rows after the checkpoint will be written again; the last of them may be cut short.
-            with path.open(newline="", encoding="ascii", errors="replace") as old:
-                head, *rows = list(csv.reader(old)) or [[]]
-            whole = (dict(zip(head, row, strict=True)) for row in rows if len(row) == len(head))
-            kept = [row for row in whole if (step := row.get(columns[0], "")).isdecimal() and int(step) <= upto]
+        if upto and path.is_file():
+            # Rows after the checkpoint will be written again.
+            rows = Folder(folder).metrics()
+            kept = [row for row in rows if (step := row.get(columns[0], "")).isdecimal() and int(step) <= upto]
         text = io.StringIO()
-        # An earlier version may have begun the file with other columns.
+        # Another version of mepg may have begun the file with other columns.
         writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         writer.writerows(kept)

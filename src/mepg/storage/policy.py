@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mepg.core.types import Trainable
-from mepg.envs.env import Env
-from mepg.envs.spaces import Row
+from mepg.envs.spaces import Row, Spaces
 from mepg.errors import UsageError
 from mepg.jax_defaults import with_jax_defaults
 from mepg.storage.checkpoint import Checkpoints, flatten, unflatten
@@ -63,7 +62,7 @@ def _write(path: Path, identity: Identity, state: Any, about: dict[str, Any]) ->
 
 
 def require_its_own(path: Path, about: dict[str, Any], config: Config) -> None:
-    """Refuse a policy that belongs to another run. Not all files say how long their run is to be."""
+    """Refuse a policy that belongs to another run. Its file does not say how long that run is to be."""
     whose = about.get("config")
     if not isinstance(whose, dict) or Config.from_json({**whose, "steps": config.steps}) != config:
         raise Damaged(f"{path.name} is another run's")
@@ -79,10 +78,7 @@ def read_networks(path: Path, config: Config, template: Any) -> tuple[Any, dict[
 def read_best(folder: Folder, config: Config, template: Any) -> tuple[Any, int, float]:
     """What `save_best` wrote: the networks, their step and their return."""
     if not folder.best_file.exists():
-        raise UsageError(
-            f"{folder.path} holds no {folder.best_file.name}: its run has not been evaluated yet, or an older version "
-            "of mepg, which did not keep the best policy, evaluated it"
-        )
+        raise UsageError(f"{folder.path} holds no {folder.best_file.name}: its run has not been evaluated yet")
     try:
         networks, about = read_networks(folder.best_file, config, template)
         return networks, count(about["step"]), finite(about["return"])
@@ -99,17 +95,16 @@ def best_step(folder: Folder) -> int | None:
 
 
 @with_jax_defaults
-def load_policy(folder: Folder, env: Env, *, best: bool = False) -> Policy:
+def load_policy(folder: Folder, spaces: Spaces, *, best: bool = False) -> Policy:
     """The final policy of the run in `folder`, or while it is unfinished that of its newest whole checkpoint.
 
-    It is played only in an environment that has the observations and actions it was trained with.
-
+    :param spaces: of the environment to play it in: they have to be those that it was trained with
     :param best: that of its best evaluation instead
     """
     identity = folder.identity()
-    identity.require_fit(env.spaces)
+    identity.require_fit(spaces)
     config = identity.config
-    agent = config.build(env.sizes)
+    agent = config.build(spaces.sizes)
     template = jax.eval_shape(agent.init, jax.random.key(0))
     if best:
         state, step, mean_return = read_best(folder, config, template)
@@ -123,7 +118,7 @@ def read_state(folder: Folder, config: Config, template: Any) -> tuple[Any, int]
     if folder.policy_file.exists():
         try:
             networks, about = read_networks(folder.policy_file, config, template)
-            return networks, count(about.get("step", config.steps))  # older files do not say
+            return networks, count(about["step"])
         except (Damaged, UsageError, KeyError, TypeError, ValueError) as damage:
             raise UsageError(f"{folder.path} holds a damaged policy: {damage}") from None
     checkpoints = Checkpoints(folder.path, config)

@@ -21,7 +21,7 @@ from mepg.training.config import Config
 from mepg.training.evaluate import Episode, play
 from mepg.training.keys import Fractions, episode_seed, generator
 from mepg.training.program import Program
-from mepg.training.replay import Replay, Rows
+from mepg.training.replay import FloatArray, Replay
 from mepg.words import many
 
 LOG_EVERY = 1_000  # steps between two rows of metrics
@@ -47,9 +47,9 @@ class Snapshot(NamedTuple):
     step: int
     state: Any  # the agent's
     exploration_state: Any  # the agent's, in the episodes under way
-    next_actions: Rows  # [E, A]
+    next_actions: FloatArray  # [E, A]
     episodes: list[int]  # the numbers of the episodes under way
-    actions: list[Rows]  # those taken in them, [n, A]
+    actions: list[FloatArray]  # those taken in them, [n, A]
     recent: list[Episode]
     evaluations: Evaluations
     sums: npt.NDArray[np.float64]  # of the metrics since they were last reported: weighted values, and weights
@@ -74,7 +74,7 @@ class Loop:
         self.exploration_state = self.program.empty_exploration_state()  # the agent's, in the episodes under way
         self.next_episode = 0  # the number of the next episode to begin
         self._episodes = [0] * envs.count  # the number of the episode under way in each environment
-        self.obs: Rows = np.zeros((envs.count, envs.sizes.obs), np.float32)
+        self.obs: FloatArray = np.zeros((envs.count, envs.sizes.obs), np.float32)
         # Actions of the episodes under way, as bytes: an episode that never ends may have millions.
         self._taken = [bytearray() for _ in range(envs.count)]
         self._totals = [0.0] * envs.count
@@ -94,7 +94,7 @@ class Loop:
         # while an environment steps: that may take long, and the environment may call the policy itself.
         self.lock = threading.RLock()
         self.left = False  # True: others have used the environments, and the next step begins new episodes
-        self.actions: Rows  # for the next step
+        self.actions: FloatArray  # for the next step
         self._begin_anew()
 
     @property
@@ -145,7 +145,7 @@ class Loop:
             due = self.eval_env is not None and self.config.evaluates_at(self.step)
             return Record(self.step, results, ended, metrics, self.evaluate() if due else None)
 
-    def _take(self, index: int, action: Rows, result: StepResult) -> None:
+    def _take(self, index: int, action: FloatArray, result: StepResult) -> None:
         """Record one step of the episode under way."""
         self.obs[index] = result.obs
         self._taken[index] += action.tobytes()
@@ -180,7 +180,7 @@ class Loop:
         )
         self._pending.append((self.step, metrics))
 
-    def _choose_actions(self) -> Rows:
+    def _choose_actions(self) -> FloatArray:
         first, count = self.step + 1, self.envs.count
         if first <= self.config.spec.warmup:
             generators = [generator(self.config.seed, "warmup", step) for step in range(first, first + count)]
@@ -190,7 +190,7 @@ class Loop:
         )
         return actions
 
-    def _finite_actions(self) -> Rows:
+    def _finite_actions(self) -> FloatArray:
         """The actions for the next step; a RunFailure if they are not finite."""
         bad = ~np.isfinite(self.actions).all(axis=1)
         if bad.any():
@@ -220,7 +220,7 @@ class Loop:
         self._begin_episode(index)
         return ended
 
-    def _taken_at(self, index: int) -> Rows:
+    def _taken_at(self, index: int) -> FloatArray:
         """The actions of the episode under way. [n, A]"""
         return np.frombuffer(bytes(self._taken[index]), np.float32).reshape(-1, self.envs.sizes.action_width)
 
@@ -273,7 +273,7 @@ class Loop:
                 raise RunFailure(f"{name} became infinite or NaN {since}: are observations or rewards too large?")
             self._finite_at = self.step
 
-    def replace_rows(self, rows: Rows) -> None:
+    def replace_rows(self, rows: FloatArray) -> None:
         """Put other transitions into the replay buffer: none of them belongs to the episodes under way."""
         self.replay.restore(0, rows)
         for rewards in self._rewards:

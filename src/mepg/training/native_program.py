@@ -16,7 +16,7 @@ from mepg.native.check import Disagrees, compare
 from mepg.native.library import Compiled, Picked, State, StateUse, compile_function
 from mepg.training.config import Config
 from mepg.training.program import NextActions, Program
-from mepg.training.replay import Numbers, Replay, Rows, layout, row_width
+from mepg.training.replay import FloatArray, Numbers, Replay, layout, row_width
 
 
 class NativeProgram(Program):
@@ -47,12 +47,12 @@ class NativeProgram(Program):
     def arrays(self, device_state: State) -> Any:
         return device_state.get()
 
-    def explore(self, device_state: State, exploration_state: Any, obs: Rows, step: int) -> NextActions:
+    def explore(self, device_state: State, exploration_state: Any, obs: FloatArray, step: int) -> NextActions:
         leaves = jax.tree.leaves(exploration_state)
         actions, *leaves = self._fast_explore(device_state, *leaves, obs, np.int32(step), self._words["act"])
         return NextActions(actions, jax.tree.unflatten(self._exploration_tree, leaves))
 
-    def exploit(self, device_state: State, obs: Rows) -> Rows:
+    def exploit(self, device_state: State, obs: FloatArray) -> FloatArray:
         if len(obs) != 1:
             return super().exploit(device_state.get(), obs)
         return self._fast_exploit(device_state, obs)[0]
@@ -62,7 +62,7 @@ class NativeProgram(Program):
         return Picked(rows, slots), numbers
 
     def learn(
-        self, device_state: State, rows: Any, numbers: Numbers, exploration_state: Any, obs: Rows, step: int
+        self, device_state: State, rows: Any, numbers: Numbers, exploration_state: Any, obs: FloatArray, step: int
     ) -> tuple[State, Any, NextActions]:
         keys = self._words["update"], self._words["act"]
         leaves = jax.tree.leaves(exploration_state)
@@ -105,6 +105,6 @@ class NativeProgram(Program):
         exploration_state = self.begin(self.empty_exploration_state(), 0, number)
         return exploration_state, self._observations(number), np.int32(number), self._keys["act"]
 
-    def _observations(self, number: int) -> Rows:
+    def _observations(self, number: int) -> FloatArray:
         rng = np.random.default_rng(number)
         return rng.uniform(-1, 1, (self._envs, self._sizes.obs)).astype(np.float32)

@@ -17,7 +17,7 @@ from mepg.core.types import Agent, Array, Key, Sizes
 from mepg.jax_defaults import with_jax_defaults
 from mepg.training.config import Config
 from mepg.training.keys import jax_key
-from mepg.training.replay import Numbers, Replay, Rows, row_width, unpack
+from mepg.training.replay import FloatArray, Numbers, Replay, row_width, unpack
 
 Leaves = list[Array]  # a state's arrays
 DeviceState = Any  # here Leaves, in native code a State; `flatten` makes one, `arrays` and `unflatten` read it
@@ -26,7 +26,7 @@ DeviceState = Any  # here Leaves, in native code a State; `flatten` makes one, `
 class NextActions(NamedTuple):
     """The next action in each environment, and the exploration state after choosing it."""
 
-    actions: Rows  # [E, A]
+    actions: FloatArray  # [E, A]
     exploration_state: Any  # of the agent, in each episode under way: every leaf has a leading axis E
 
 
@@ -103,13 +103,13 @@ class Program:
         return jax.tree_util.keystr(path, simple=True, separator=".")
 
     @with_jax_defaults
-    def explore(self, device_state: DeviceState, exploration_state: Any, obs: Rows, step: int) -> NextActions:
+    def explore(self, device_state: DeviceState, exploration_state: Any, obs: FloatArray, step: int) -> NextActions:
         """The actions to take in this step."""
         actions, exploration_state = self._explore(device_state, exploration_state, obs, step, self._keys["act"])
         return NextActions(np.asarray(actions), exploration_state)
 
     @with_jax_defaults
-    def exploit(self, device_state: DeviceState, obs: Rows) -> Rows:
+    def exploit(self, device_state: DeviceState, obs: FloatArray) -> FloatArray:
         """The actions without exploration, [B, A]."""
         return np.asarray(self._exploit(device_state, obs))
 
@@ -119,7 +119,7 @@ class Program:
 
     @with_jax_defaults
     def learn(
-        self, device_state: DeviceState, rows: Any, numbers: Numbers, exploration_state: Any, obs: Rows, step: int
+        self, device_state: DeviceState, rows: Any, numbers: Numbers, exploration_state: Any, obs: FloatArray, step: int
     ) -> tuple[DeviceState, Array, NextActions]:
         """All updates of this step, from sampled transitions, and the actions to take in the next step.
 
