@@ -167,7 +167,7 @@ def test_it_learns(tmp_path):
     argv = [NAME, "--env", "CartPole-v1", "--steps", "8000", "--eval-every", "4000", "--out", str(tmp_path / "run")]
     done = subprocess.run([sys.executable, "-m", "mepg", "train", *argv], capture_output=True, text=True, check=True)
     folder = Folder(tmp_path / "run")
-    assert folder.ending(folder.config()).summary["final_return"] > 100, done.stdout
+    assert folder.result(folder.config()).summary["final_return"] > 100, done.stdout
 
 
 def test_its_spec_is_its_own():

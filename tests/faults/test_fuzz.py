@@ -91,10 +91,10 @@ class Fuzz:
         return self.folder.config()
 
     def result_json(self) -> object:
-        return read_run(self.path)  # and with it `ending`
+        return read_run(self.path)  # and with it `result`
 
     def evaluations_npz(self) -> object:
-        return self.folder.evaluations(self.config, self.folder.ending(self.config))
+        return self.folder.evaluations(self.config)
 
     def metrics_csv(self) -> object:
         Csv(self.path, self.columns, 20, {}).close()

@@ -215,7 +215,7 @@ def test_reading_changes_nothing(tmp_path):
     before = {path: path.read_bytes() for path in folder.iterdir()}
     collect([tmp_path])
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
-    assert len(Folder(folder).evaluations(make(), None)) == 4
+    assert len(Folder(folder).evaluations(make())) == 4
 
 
 ROWS = ["1000,100,8.0", "2000,50,24.0", "4000,100,44.0"]

@@ -50,15 +50,15 @@ def test_only_this_very_run_may_go_on_in_it(tmp_path):
 def test_a_result_is_this_runs_and_seals_what_was_measured(tmp_path):
     folder = Folder(tmp_path)
     folder.claim(CONFIG, SPACES).close()
-    assert folder.ending(CONFIG) is None
+    assert folder.result(CONFIG) is None
     evaluations = {100: [Episode(1.5, 10), Episode(2.5, 20)], 200: [Episode(3.0, 10), Episode(4.0, 10)]}
     folder.write_evaluations(CONFIG, evaluations)
-    assert folder.evaluations(CONFIG, None) == evaluations
+    assert folder.evaluations(CONFIG) == evaluations
     folder.finish(CONFIG, {"final_return": 3.5})
     assert folder.finished(CONFIG) == {"final_return": 3.5}
     other = Config.make("me-sac", env="Pendulum-v1", seed=1)
     with pytest.raises(UsageError, match="it is another run's"):
-        folder.ending(other)
+        folder.result(other)
     folder.write_evaluations(CONFIG, {100: evaluations[100]})  # since it was finished
     with pytest.raises(UsageError, match=r"evaluations\.npz does not match its checksum"):
-        folder.evaluations(CONFIG, folder.ending(CONFIG))
+        folder.evaluations(CONFIG)

@@ -32,7 +32,7 @@ def evaluate(run, capsys, *argv):
 
 def test_the_best_evaluation_is_kept(run, capsys):
     folder = Folder(run)
-    evaluations = folder.evaluations(folder.config(), folder.ending(folder.config()))
+    evaluations = folder.evaluations(folder.config())
     means = dict(zip(evaluations, mean_returns(evaluations), strict=True))
     best = max(means, key=means.get)
     assert evaluate(run, capsys, "--best")["step"] == best
@@ -55,7 +55,7 @@ def test_it_is_the_policy_that_was_evaluated(run, monkeypatch):
 
 
 def test_it_is_the_same_after_a_kill(run, tmp_path, monkeypatch):
-    keep = sessions.Session._keep
+    keep = sessions.Session._store
 
     def stop_after(self, record):
         keep(self, record)
@@ -63,7 +63,7 @@ def test_it_is_the_same_after_a_kill(run, tmp_path, monkeypatch):
             self.stop(15)
 
     with monkeypatch.context() as patch:
-        patch.setattr(sessions.Session, "_keep", stop_after)
+        patch.setattr(sessions.Session, "_store", stop_after)
         assert main([*TRAIN, "--out", str(tmp_path / "run")]) == 143
     assert main([*TRAIN, "--out", str(tmp_path / "run")]) == 0
     assert (tmp_path / "run" / "best.safetensors").read_bytes() == (run / "best.safetensors").read_bytes()

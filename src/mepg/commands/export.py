@@ -40,8 +40,7 @@ def answer(arguments: Arguments) -> Answer:
     folder = Folder(arguments.run)
     folder.env(arguments.env)
     if arguments.card:
-        config = folder.config()
-        folder.evaluations(config, folder.ending(config))  # if they are damaged, say so before anything is written
+        folder.evaluations(folder.config())  # if they are damaged, say so before anything is written
     data: dict[str, Any] = {"run": str(arguments.run)}
     lines = _write_programs(folder, arguments, data) if programs else []
     if arguments.card:

@@ -30,7 +30,7 @@ def write_card(folder: Folder, path: Path, env_id: str | None = None) -> tuple[l
     config = folder.config()
     with contextlib.closing(Env(folder.env(env_id))) as env:
         policy = load_policy(folder, env.spaces)
-    evaluations = folder.evaluations(config, folder.ending(config))
+    evaluations = folder.evaluations(config)
     if not evaluations:
         raise UsageError(f"{folder.path} holds no evaluation yet: a card needs one")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,7 @@ from mepg.errors import UsageError
 from mepg.report.statistics import Floats
 from mepg.run.session import mean_of_five_best
 from mepg.storage.files import Damaged, finite, read_sealed_arrays
-from mepg.storage.folder import Ending, Folder
+from mepg.storage.folder import Folder, Result
 from mepg.storage.policy import require_its_own
 from mepg.training.config import Config
 from mepg.words import many
@@ -90,18 +90,18 @@ def read_run(path: Path) -> Run:
     folder = Folder(path)
     try:
         config = folder.config()
-        ending = folder.ending(config)
+        result = folder.result(config)
         versions = folder.versions()
-        steps, returns = _evaluations(folder, config, ending)
-        clock = _clock(folder, ending, steps)
-        if ending is not None:
+        steps, returns = _evaluations(folder, config, result)
+        clock = _clock(folder, result, steps)
+        if result is not None:
             _check_policies(folder, config)
     except Damaged as damage:
         raise UsageError(f"{path} cannot be read: {damage}") from None
     except (OSError, RecursionError, MemoryError, OverflowError, ValueError, KeyError) as error:
         raise UsageError(f"{path} cannot be read: {type(error).__name__}: {error}") from None
-    seconds, eval_seconds = (None, 0.0) if ending is None else _check_result(folder, config, ending.summary, returns)
-    return Run(path, config, steps, returns, ending is not None, seconds, eval_seconds, versions, clock)
+    seconds, eval_seconds = (None, 0.0) if result is None else _check_result(folder, config, result.summary, returns)
+    return Run(path, config, steps, returns, result is not None, seconds, eval_seconds, versions, clock)
 
 
 def collect(paths: Iterable[Path]) -> tuple[list[Run], list[Problem]]:
@@ -156,13 +156,13 @@ def _folders(path: Path) -> Iterator[tuple[Path, str | None]]:
             yield Path(error.filename), "cannot be read: permission denied"
 
 
-def _evaluations(folder: Folder, config: Config, ending: Ending | None) -> tuple[npt.NDArray[np.int64], Floats]:
+def _evaluations(folder: Folder, config: Config, result: Result | None) -> tuple[npt.NDArray[np.int64], Floats]:
     """Steps and returns, which have to be those that the config asks for, from the first on."""
     if not folder.evaluations_file.exists():
-        if ending is not None:
+        if result is not None:
             raise UsageError(f"{folder.path} holds a finished run without its {folder.evaluations_file.name}")
         return np.zeros(0, np.int64), np.zeros((0, config.eval_episodes))
-    evaluations = folder.evaluations(config, ending)
+    evaluations = folder.evaluations(config, result)
     whole = -(-config.steps // config.eval_every)  # rounded up: the last step is evaluated too
     if list(evaluations) != [min((i + 1) * config.eval_every, config.steps) for i in range(len(evaluations))]:
         raise UsageError(f"{folder.evaluations_file} has evaluations at other steps than the run's")
@@ -170,9 +170,9 @@ def _evaluations(folder: Folder, config: Config, ending: Ending | None) -> tuple
         raise UsageError(
             f"{folder.evaluations_file} has other than {many(config.eval_episodes, 'episode')} an evaluation"
         )
-    if ending is not None and len(evaluations) != whole:
+    if result is not None and len(evaluations) != whole:
         raise UsageError(f"{folder.path} holds a finished run with {len(evaluations)} of {many(whole, 'evaluation')}")
-    if ending is None and len(evaluations) == whole and not (folder.path / "checkpoints").exists():
+    if result is None and len(evaluations) == whole and not (folder.path / "checkpoints").exists():
         raise UsageError(f"{folder.path} holds a finished run without its {folder.result_file.name}")
     returns = np.array([[episode.total for episode in episodes] for episodes in evaluations.values()], float)
     if not np.isfinite(returns).all():
@@ -180,10 +180,10 @@ def _evaluations(folder: Folder, config: Config, ending: Ending | None) -> tuple
     return np.array(list(evaluations), np.int64), returns.reshape(len(evaluations), config.eval_episodes)
 
 
-def _clock(folder: Folder, ending: Ending | None, steps: npt.NDArray[np.int64]) -> Clock:
+def _clock(folder: Folder, result: Result | None, steps: npt.NDArray[np.int64]) -> Clock:
     """From metrics.csv. A finished run's has to be what was written; an unfinished one can do without."""
-    if ending is not None:
-        sealed = ending.files.get(folder.metrics_file.name)
+    if result is not None:
+        sealed = result.files.get(folder.metrics_file.name)
         return Clock(None, None) if sealed is None else _read_clock(folder.metrics(sealed), steps)
     try:
         return _read_clock(folder.metrics(), steps)

@@ -218,10 +218,10 @@ def read_noise(folder: Folder, policy: Policy) -> MaskNoise:
 
 def _metrics(folder: Folder, policy: Policy) -> list[dict[str, str]]:
     """The part of metrics.csv that has a checksum: the run's, or that of the checkpoint that the policy comes from."""
-    ending = folder.ending(policy.config)
+    result = folder.result(policy.config)
     try:
-        if ending is not None:
-            sealed = ending.files.get(folder.metrics_file.name)
+        if result is not None:
+            sealed = result.files.get(folder.metrics_file.name)
         else:
             sealed = Checkpoints(folder.path, policy.config).metrics(policy.step)
         return [] if sealed is None else folder.metrics(sealed)

@@ -47,7 +47,7 @@ class Session:
         self._require_replay()
         self.result: dict[str, Any] | None = None  # until the run is finished
         self.latest: dict[str, float] = {}  # of every metric
-        self.notes: list[str] = []  # for the person who watches
+        self.notes: list[str] = []  # for the user
         self.stopped_by: str | None = None  # the signal's name, if one ended this session
         self._open = contextlib.ExitStack()
         with self._open:  # closes what was opened, if anything goes wrong
@@ -88,7 +88,7 @@ class Session:
         )
 
     def _require_replay(self) -> None:
-        """A run that was finished has nothing to go on from, unless its replay buffer was kept."""
+        """Refuse to continue a finished run whose replay buffer was not kept."""
         folder = self.folder
         if not folder.policy_file.exists() or folder.replay_folder.exists():
             return
@@ -124,7 +124,7 @@ class Session:
     def _records(self) -> Iterator[Record]:
         for record in self.loop:
             self._tell_watchdog(record.step + self.config.envs)
-            self._keep(record)
+            self._store(record)
             yield record
             if self.stopped_by is not None or record.step % self._options.checkpoint_every < self.config.envs:
                 self._save()
@@ -132,11 +132,10 @@ class Session:
                 return
         self._finish()
 
-    def _failure(self, what: str) -> RunFailure:
+    def _failure(self, reason: str) -> RunFailure:
         """The error for a failure of the machine, not of the run."""
-        return RunFailure(
-            f"step {self.loop.step}: {what}; what was saved before is intact, and the same command continues from there"
-        )
+        saved = "what was saved before is intact, and the same command continues from there"
+        return RunFailure(f"step {self.loop.step}: {reason}; {saved}")
 
     def stop(self, number: int) -> None:
         """Save after the step under way, and end: for a signal's handler."""
@@ -147,19 +146,19 @@ class Session:
         if self._watchdog is not None:
             self._watchdog.at_step(step)
 
-    def _keep(self, record: Record) -> None:
+    def _store(self, record: Record) -> None:
         if record.metrics is not None:
             times = {"time/fps": self._speed(), "time/processor_seconds": round(self._spent().processor, 2)}
             self._log(record.metrics | times, record.step)
         if record.evaluation is not None:
             self.folder.write_evaluations(self.config, self.loop.evaluations)
             total, length = map(float, np.mean(record.evaluation, axis=0))
-            *before, here = mean_returns(self.loop.evaluations)
-            if all(here > earlier for earlier in before):
+            *earlier, latest = mean_returns(self.loop.evaluations)
+            if all(latest > mean for mean in earlier):
                 if record.step % self.config.eval_every:
                     self._set_best_aside()
                 identity = Identity(self.config, self.loop.envs.spaces)
-                save_best(self.folder, identity, self.loop.state, record.step, here)
+                save_best(self.folder, identity, self.loop.state, record.step, latest)
             self._log({"eval/mean_reward": total, "eval/mean_ep_length": length}, record.step)
 
     def _log(self, row: dict[str, float], step: int) -> None:
@@ -224,8 +223,8 @@ class Session:
         folder, loop = self.folder, self.loop
         loop.evaluations = {s: played for s, played in loop.evaluations.items() if self.config.evaluates_at(s)}
         if folder.config().steps < self.config.steps:
-            endings = (folder.result_file, folder.policy_file, folder.curve_file)
-            for path in (*endings, folder.inspection_file, folder.inspection_picture):
+            of_the_end = (folder.result_file, folder.policy_file, folder.curve_file)
+            for path in (*of_the_end, folder.inspection_file, folder.inspection_picture):
                 path.unlink(missing_ok=True)
             if loop.evaluations:
                 folder.write_evaluations(self.config, loop.evaluations)

@@ -11,7 +11,7 @@ import numpy as np
 from mepg.errors import UsageError, failures_at
 from mepg.storage.checkpoint import flatten
 from mepg.storage.files import Damaged, count, finite
-from mepg.storage.folder import Ending, Folder, versions
+from mepg.storage.folder import Folder, Result, versions
 from mepg.storage.policy import online_networks, read_networks, ready_to_learn
 from mepg.training.assembly import open_loop
 from mepg.training.config import Config
@@ -101,11 +101,11 @@ def verify(folder: Folder, steps: int, env_id: str | None = None) -> Verdict:
     :param env_id: see `Folder.env`
     """
     config = folder.config()
-    ending = folder.ending(config)
-    if ending is None:
+    result = folder.result(config)
+    if result is None:
         raise UsageError(f"{folder.path} holds an unfinished run: only a finished one can be verified")
-    evaluations, elsewhere = folder.evaluations(config, ending), changed_versions(folder)
-    published = _published_numbers(folder, ending, evaluations)
+    evaluations, elsewhere = folder.evaluations(config, result), changed_versions(folder)
+    published = _published_numbers(folder, result, evaluations)
     until = min(steps, config.steps) // config.envs * config.envs
     if until < min(published):
         raise UsageError(
@@ -242,10 +242,10 @@ def _numbers(record: Record) -> dict[str, float]:
     return found
 
 
-def _published_numbers(folder: Folder, ending: Ending, evaluations: Evaluations) -> dict[int, dict[str, float]]:
+def _published_numbers(folder: Folder, result: Result, evaluations: Evaluations) -> dict[int, dict[str, float]]:
     """Every number that the run has published, by step."""
     numbers: dict[int, dict[str, float]] = {}
-    sealed = ending.files.get(folder.metrics_file.name)
+    sealed = result.files.get(folder.metrics_file.name)
     try:
         for row in () if sealed is None else folder.metrics(sealed):
             step = int(row["time/total_timesteps"])

@@ -55,8 +55,8 @@ from mepg.words import many
 FORMAT = 3
 
 
-class Ending(NamedTuple):
-    """What a finished run leaves."""
+class Result(NamedTuple):
+    """What a finished run came to: result.json."""
 
     summary: dict[str, Any]
     files: dict[str, Checksum]  # as they were then, by their names
@@ -188,7 +188,7 @@ class Folder:
         files = {path.name: checksum(path) for path in (self.evaluations_file, self.metrics_file)}
         write_sealed(self.result_file, {**summary, "config": config.fingerprint, "files": files})
 
-    def ending(self, config: Config) -> Ending | None:
+    def result(self, config: Config) -> Result | None:
         """What `finish` wrote, or None while the run is not finished. `config`: this run's."""
         if not self.result_file.exists():
             return None
@@ -199,15 +199,15 @@ class Folder:
             sealed = {name: Checksum(*found) for name, found in summary.pop("files").items() if found is not None}
         except (Damaged, KeyError, TypeError, AttributeError) as damage:
             raise UsageError(f"{self.path} holds a finished run whose result is damaged: {damage}") from None
-        return Ending(summary, sealed)
+        return Result(summary, sealed)
 
     def finished(self, config: Config) -> dict[str, Any] | None:
         """The result of this very run, or None while it is not finished; a UsageError if something else is here."""
         self.check_free_for(config)
         if not self.config_file.exists() or (stored := self.config()).steps < config.steps:
             return None
-        ending = self.ending(stored)
-        return None if ending is None else ending.summary
+        result = self.result(stored)
+        return None if result is None else result.summary
 
     def metrics(self, sealed: Checksum | None = None) -> list[dict[str, str]]:
         """The rows of metrics.csv, by column; `Damaged` if it cannot be read. A last row that is cut short is left out.
@@ -232,14 +232,14 @@ class Folder:
         }
         write_npz(self.evaluations_file, arrays)
 
-    def evaluations(self, config: Config, ending: Ending | None) -> Evaluations:
+    def evaluations(self, config: Config, result: Result | None = None) -> Evaluations:
         """What `write_evaluations` wrote; a UsageError if it is missing or damaged, or another run's.
 
-        :param ending: what `ending(config)` returned
+        :param result: what `result(config)` returned, if that has been read already
         """
-        path = self.evaluations_file
+        path, result = self.evaluations_file, result or self.result(config)
         try:
-            found = read_npz(path, None if ending is None else ending.sha256(path))
+            found = read_npz(path, None if result is None else result.sha256(path))
             if found["config"].tobytes().hex() != config.fingerprint:
                 raise Damaged("it is another run's")
             rows = zip(*(found[name].tolist() for name in ("timesteps", "results", "ep_lengths")), strict=True)

@@ -267,7 +267,7 @@ def trial_scores(jobs: Sequence[Job]) -> dict[int, float]:
         folder = Folder(job.folder)
         evaluations = {}
         if folder.evaluations_file.exists():
-            evaluations = folder.evaluations(config := folder.config(), folder.ending(config))
+            evaluations = folder.evaluations(folder.config())
         runs.append({step: np.mean([episode.total for episode in each]) for step, each in evaluations.items()})
     steps = [step for step in runs[0] if all(step in run for run in runs)]
     return {
