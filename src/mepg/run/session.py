@@ -24,6 +24,7 @@ from mepg.storage.logs import check, open_logs
 from mepg.storage.policy import best_step, save_best, save_policy
 from mepg.training.assembly import open_loop
 from mepg.training.config import Config, SessionOptions
+from mepg.training.evaluate import mean_return
 from mepg.training.loop import Evaluations, Record
 from mepg.words import many
 
@@ -312,7 +313,7 @@ def mean_of_five_best(means: Iterable[float]) -> float:
 
 def mean_returns(evaluations: Evaluations) -> list[float]:
     """Of each evaluation."""
-    return [float(np.mean([episode.total for episode in episodes])) for episodes in evaluations.values()]
+    return [mean_return(episodes) for episodes in evaluations.values()]
 
 
 def summary(evaluations: Evaluations, spent: Spent) -> dict[str, Any]:

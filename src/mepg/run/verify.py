@@ -15,7 +15,7 @@ from mepg.storage.folder import Folder, Result, versions
 from mepg.storage.policy import online_networks, read_networks, ready_to_learn
 from mepg.training.assembly import open_loop
 from mepg.training.config import Config
-from mepg.training.evaluate import Episode
+from mepg.training.evaluate import Episode, mean_return
 from mepg.training.loop import Evaluations, Loop, Record
 from mepg.words import many
 
@@ -152,7 +152,7 @@ def _published_policies(
             networks, about = read_networks(path, config, template)
             if count(about["step"]) != step:
                 raise Damaged(f"it is of step {about['step']:,}, not {step:,}")
-            mean = _mean(evaluations[step])
+            mean = mean_return(evaluations[step])
             if path == folder.best_file and not math.isclose(finite(about["return"]), mean, rel_tol=1e-12):
                 raise Damaged(f"it claims a return of {about['return']!r}, and its evaluation has {mean!r}")
             found.append(_Published(path.name, networks, step, evaluations[step]))
@@ -163,11 +163,7 @@ def _published_policies(
 
 def _best(evaluations: Evaluations) -> int:
     """The step of the best evaluation, the first of those that are equally good."""
-    return max(evaluations, key=lambda step: _mean(evaluations[step]))
-
-
-def _mean(episodes: list[Episode]) -> float:
-    return float(np.mean([episode.total for episode in episodes]))
+    return max(evaluations, key=lambda step: mean_return(evaluations[step]))
 
 
 def _compare_networks(policy: _Published, state: Any, alike: bool) -> PolicyVerdict | None:
@@ -206,7 +202,7 @@ def _play(policy: _Published, loop: Loop, alike: bool) -> PolicyVerdict:
         return PolicyVerdict(policy.file, True, True, f"agrees bit for bit: {what}")
     if alike:
         return PolicyVerdict(policy.file, False, False, f"does NOT agree when it is played: {differences[0]}")
-    what += f"; their mean return is {_mean(policy.episodes):,.1f} published, {_mean(episodes):,.1f} here"
+    what += f"; their mean return is {mean_return(policy.episodes):,.1f} published, {mean_return(episodes):,.1f} here"
     if not any(one.large for one in differences):
         return PolicyVerdict(policy.file, True, False, f"agrees to {TOLERANCE:.1%}, computed elsewhere: {what}")
     if far_apart(policy.episodes, episodes):
@@ -220,7 +216,7 @@ def far_apart(published: list[Episode], here: list[Episode]) -> bool:
 
     Rounding sets the episodes of a chaotic simulator on other courses, but they remain the same policy's.
     """
-    means = Difference(0, "eval/mean_reward", _mean(published), _mean(here))
+    means = Difference(0, "eval/mean_reward", mean_return(published), mean_return(here))
     totals = np.array([episode.total for episode in published + here])
     shuffled = np.random.default_rng(0).permuted(np.tile(totals, (SHUFFLES, 1)), axis=1)
     parts = np.split(shuffled, [len(published)], axis=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +20,11 @@ class Episode(NamedTuple):
 
     total: float  # the undiscounted return
     length: int
+
+
+def mean_return(episodes: Sequence[Episode]) -> float:
+    """The mean of their undiscounted returns."""
+    return float(np.mean([episode.total for episode in episodes]))
 
 
 def play(act: Callable[[Row], Row], env: Env, seed: int, watch: Callable[[], None] | None = None) -> Episode:
