@@ -19,7 +19,7 @@ ENVS = {"box": PENDULUM, "discrete": "CartPole-v1"}
 SETTINGS = ["hidden=16,16", "batch_size=16", "warmup=30", "replay_size=60"]  # the ring wraps
 
 THOMPSON = ["me-sac search.how=thompson", "me-dqn search.how=thompson"]  # which remember a mask
-# Of each shape that a state and an exploration state can have.
+# Of each shape that a state and a carry can have.
 QUICK = ["me-sac", "sunrise-ucb", "ace", "me-crossq", "me-qr-dqn"]
 
 
@@ -59,7 +59,7 @@ def check(name, backend, tmp_path):
     assert [record.step for record in loop] == list(range(62, 101))
     again = loop.snapshot()
     np.testing.assert_array_equal(loop.replay.read(40, 100), rows)
-    for part in ("state", "exploration_state", "actions", "sums"):
+    for part in ("state", "carry", "actions", "sums"):
         assert leaves_equal(getattr(again, part), getattr(end, part)), part
     assert again.evaluations == end.evaluations
     assert list(end.evaluations) == [50, 100]

@@ -67,13 +67,13 @@ def updates(task: dict[str, Any]) -> Work:
     multiply, count = _multiplier(config, sizes)
 
     def learner(program: Program) -> Callable[[], None]:
-        state, exploration_state, step = program.init(), program.begin(program.empty_exploration_state(), 0, 0), 0
+        state, carry, step = program.init(), program.begin(program.empty_carry(), 0, 0), 0
 
         def learn() -> None:
-            nonlocal state, exploration_state, step
+            nonlocal state, carry, step
             for _ in range(count // spec.updates_per_step):
                 step += 1
-                state, _, (_, exploration_state) = program.learn(state, rows, numbers, exploration_state, obs, step)
+                state, _, (_, carry) = program.learn(state, rows, numbers, carry, obs, step)
 
         return learn
 

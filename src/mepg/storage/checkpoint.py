@@ -98,7 +98,7 @@ class Checkpoints:
             replay.changed_from = replay.count
         self._pieces = [piece for piece in self._pieces if piece.stop > replay.oldest]
 
-        arrays = flatten(snapshot.state, "agent") | flatten(snapshot.exploration_state, "exploration")
+        arrays = flatten(snapshot.state, "agent") | flatten(snapshot.carry, "carry")
         arrays |= {f"actions.{index}": actions for index, actions in enumerate(snapshot.actions)}
         arrays |= {"next_actions": snapshot.next_actions, "sums": snapshot.sums}
         _require_finite(arrays)
@@ -186,7 +186,7 @@ class Checkpoints:
         return Snapshot(
             step=content["step"],
             state=unflatten(arrays, like.state, "agent"),
-            exploration_state=unflatten(arrays, like.exploration_state, "exploration"),
+            carry=unflatten(arrays, like.carry, "carry"),
             next_actions=_alike(arrays["next_actions"], like.next_actions),
             episodes=episodes,
             actions=[_alike(arrays[f"actions.{i}"], taken, axis=1) for i, taken in enumerate(like.actions)],

@@ -46,7 +46,7 @@ class Snapshot(NamedTuple):
 
     step: int
     state: Any  # the agent's
-    exploration_state: Any  # the agent's, in the episodes under way
+    carry: Any  # the agent's, in the episodes under way
     next_actions: FloatArray  # [E, A]
     episodes: list[int]  # the numbers of the episodes under way
     actions: list[FloatArray]  # those taken in them, [n, A]
@@ -71,7 +71,7 @@ class Loop:
         self.metric_names = self.program.metric_names
         self.device_state = self.program.init()  # the agent's state
         self.step = 0
-        self.exploration_state = self.program.empty_exploration_state()  # the agent's, in the episodes under way
+        self.carry = self.program.empty_carry()  # the agent's, in the episodes under way
         self.next_episode = 0  # the number of the next episode to begin
         self._episodes = [0] * envs.count  # the number of the episode under way in each environment
         self.obs: FloatArray = np.zeros((envs.count, envs.sizes.obs), np.float32)
@@ -175,8 +175,8 @@ class Loop:
     def _learn(self) -> None:
         """Algorithm 1's updates and the next actions, in one call."""
         batch = self.program.sample(self.replay, self._fractions(self.step // self.envs.count))
-        self.device_state, metrics, (self.actions, self.exploration_state) = self.program.learn(
-            self.device_state, *batch, self.exploration_state, self.obs, self.step
+        self.device_state, metrics, (self.actions, self.carry) = self.program.learn(
+            self.device_state, *batch, self.carry, self.obs, self.step
         )
         self._pending.append((self.step, metrics))
 
@@ -185,9 +185,7 @@ class Loop:
         if first <= self.config.spec.warmup:
             generators = [generator(self.config.seed, "warmup", step) for step in range(first, first + count)]
             return np.array([self.envs.spaces.actions.random(rng) for rng in generators], np.float32)
-        actions, self.exploration_state = self.program.explore(
-            self.device_state, self.exploration_state, self.obs, first
-        )
+        actions, self.carry = self.program.explore(self.device_state, self.carry, self.obs, first)
         return actions
 
     def _finite_actions(self) -> FloatArray:
@@ -209,7 +207,7 @@ class Loop:
         self._episodes[index] = self.next_episode if number is None else number
         self.next_episode = max(self.next_episode, self._episodes[index] + 1)
         self.obs[index] = self.envs.begin(index, episode_seed(self.config.seed, "train", self._episodes[index]))
-        self.exploration_state = self.program.begin(self.exploration_state, index, self._episodes[index])
+        self.carry = self.program.begin(self.carry, index, self._episodes[index])
         self._taken[index] = bytearray()
         self._totals[index] = 0.0
         self._rewards[index].clear()
@@ -286,7 +284,7 @@ class Loop:
         return Snapshot(
             self.step,
             self.state,
-            self.exploration_state,
+            self.carry,
             actions,
             list(self._episodes),
             [self._taken_at(index) for index in range(self.envs.count)],
@@ -309,7 +307,7 @@ class Loop:
         with failures_at(f"while resuming at step {self.step}"):
             same = self._rebuild(snapshot)
         if same:
-            self.exploration_state, self.actions = snapshot.exploration_state, snapshot.next_actions
+            self.carry, self.actions = snapshot.carry, snapshot.next_actions
         else:
             self._begin_anew()
         return same

@@ -33,7 +33,7 @@ class NativeProgram(Program):
         super().__init__(config, agent, sizes)
         # Rounded numbers that are multiplied in another order differ by more than their last bit.
         self._tolerance = 2e-3 if is_mixed(config.spec) else 1e-5
-        self._exploration_tree = jax.tree.structure(self.empty_exploration_state())
+        self._carry_tree = jax.tree.structure(self.empty_carry())
         self._words = {stream: np.asarray(jax.random.key_data(key)) for stream, key in self._keys.items()}
         self._fast_learn = self._compile(self._update_and_choose, self._learn_arguments, "written", config.threads)
         self._fast_explore = self._compile(self._choose, self._explore_arguments, "read")
@@ -48,10 +48,10 @@ class NativeProgram(Program):
     def arrays(self, device_state: State) -> Any:
         return device_state.get()
 
-    def explore(self, device_state: State, exploration_state: Any, obs: FloatArray, step: int) -> NextActions:
-        leaves = jax.tree.leaves(exploration_state)
+    def explore(self, device_state: State, carry: Any, obs: FloatArray, step: int) -> NextActions:
+        leaves = jax.tree.leaves(carry)
         actions, *leaves = self._fast_explore(device_state, *leaves, obs, np.int32(step), self._words["act"])
-        return NextActions(actions, jax.tree.unflatten(self._exploration_tree, leaves))
+        return NextActions(actions, jax.tree.unflatten(self._carry_tree, leaves))
 
     def exploit(self, device_state: State, obs: FloatArray) -> FloatArray:
         if len(obs) != 1:
@@ -63,12 +63,12 @@ class NativeProgram(Program):
         return Picked(rows, slots), numbers
 
     def learn(
-        self, device_state: State, rows: Any, numbers: Numbers, exploration_state: Any, obs: FloatArray, step: int
+        self, device_state: State, rows: Any, numbers: Numbers, carry: Any, obs: FloatArray, step: int
     ) -> tuple[State, Any, NextActions]:
         keys = self._words["update"], self._words["act"]
-        leaves = jax.tree.leaves(exploration_state)
+        leaves = jax.tree.leaves(carry)
         metrics, actions, *leaves = self._fast_learn(device_state, rows, numbers, *leaves, obs, np.int32(step), *keys)
-        return device_state, metrics, NextActions(actions, jax.tree.unflatten(self._exploration_tree, leaves))
+        return device_state, metrics, NextActions(actions, jax.tree.unflatten(self._carry_tree, leaves))
 
     def _compile(
         self,
@@ -99,12 +99,12 @@ class NativeProgram(Program):
         if self._sizes.action_kind == "discrete":
             rows[:, action] = rng.integers(self._sizes.action, size=(count, 1))
         numbers = rng.integers(10**6, size=count).astype(np.uint32)
-        exploration_state, obs, step, k_act = self._explore_arguments(number)
-        return rows, numbers, exploration_state, obs, step, self._keys["update"], k_act
+        carry, obs, step, k_act = self._explore_arguments(number)
+        return rows, numbers, carry, obs, step, self._keys["update"], k_act
 
     def _explore_arguments(self, number: int) -> tuple[Any, ...]:
-        exploration_state = self.begin(self.empty_exploration_state(), 0, number)
-        return exploration_state, self._observations(number), np.int32(number), self._keys["act"]
+        carry = self.begin(self.empty_carry(), 0, number)
+        return carry, self._observations(number), np.int32(number), self._keys["act"]
 
     def _observations(self, number: int) -> FloatArray:
         rng = np.random.default_rng(number)

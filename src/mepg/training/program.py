@@ -24,10 +24,10 @@ DeviceState = Any  # here Leaves, in native code a State; `flatten` makes one, `
 
 
 class NextActions(NamedTuple):
-    """The next action in each environment, and the exploration state after choosing it."""
+    """The next action in each environment, and the agent's carry after choosing it (see `Agent`)."""
 
     actions: FloatArray  # [E, A]
-    exploration_state: Any  # of the agent, in each episode under way: every leaf has a leading axis E
+    carry: Any  # of each episode under way: every leaf has a leading axis E
 
 
 class Program:
@@ -60,21 +60,21 @@ class Program:
         return leaves
 
     @with_jax_defaults
-    def empty_exploration_state(self) -> Any:
-        """The exploration state before the first episode."""
+    def empty_carry(self) -> Any:
+        """The carry before any episode has begun: zeros."""
         shapes = jax.eval_shape(self.agent.begin, self._keys["episode"])
         return jax.tree.map(lambda leaf: jnp.zeros((self._envs, *leaf.shape), leaf.dtype), shapes)
 
     @with_jax_defaults
-    def begin(self, exploration_state: Any, index: int, episode: int) -> Any:
-        """The exploration state after an episode has begun in the environment with this index."""
-        if not jax.tree.leaves(exploration_state):
-            return exploration_state
-        return self._begin(exploration_state, index, self._keys["episode"], episode)
+    def begin(self, carry: Any, index: int, episode: int) -> Any:
+        """The carry after an episode has begun in the environment with this index."""
+        if not jax.tree.leaves(carry):
+            return carry
+        return self._begin(carry, index, self._keys["episode"], episode)
 
-    def _begin_at(self, exploration_state: Any, index: Array, key: Key, episode: Array) -> Any:
+    def _begin_at(self, carry: Any, index: Array, key: Key, episode: Array) -> Any:
         new = self.agent.begin(jax.random.fold_in(key, episode))
-        return jax.tree.map(lambda leaf, at_index: leaf.at[index].set(at_index), exploration_state, new)
+        return jax.tree.map(lambda leaf, at_index: leaf.at[index].set(at_index), carry, new)
 
     def arrays(self, device_state: DeviceState) -> Leaves:
         """The state's arrays."""
@@ -103,10 +103,10 @@ class Program:
         return jax.tree_util.keystr(path, simple=True, separator=".")
 
     @with_jax_defaults
-    def explore(self, device_state: DeviceState, exploration_state: Any, obs: FloatArray, step: int) -> NextActions:
+    def explore(self, device_state: DeviceState, carry: Any, obs: FloatArray, step: int) -> NextActions:
         """The actions to take in this step."""
-        actions, exploration_state = self._explore(device_state, exploration_state, obs, step, self._keys["act"])
-        return NextActions(np.asarray(actions), exploration_state)
+        actions, carry = self._explore(device_state, carry, obs, step, self._keys["act"])
+        return NextActions(np.asarray(actions), carry)
 
     @with_jax_defaults
     def exploit(self, device_state: DeviceState, obs: FloatArray) -> FloatArray:
@@ -119,17 +119,17 @@ class Program:
 
     @with_jax_defaults
     def learn(
-        self, device_state: DeviceState, rows: Any, numbers: Numbers, exploration_state: Any, obs: FloatArray, step: int
+        self, device_state: DeviceState, rows: Any, numbers: Numbers, carry: Any, obs: FloatArray, step: int
     ) -> tuple[DeviceState, Array, NextActions]:
         """All updates of this step, from sampled transitions, and the actions to take in the next step.
 
         Also returns the updates' metrics: [updates, 2, metrics], values and weights. The device state is donated: its
         buffers are overwritten.
         """
-        device_state, metrics, actions, exploration_state = self._learn(
-            device_state, rows, numbers, exploration_state, obs, step, self._keys["update"], self._keys["act"]
+        device_state, metrics, actions, carry = self._learn(
+            device_state, rows, numbers, carry, obs, step, self._keys["update"], self._keys["act"]
         )
-        return device_state, metrics, NextActions(np.asarray(actions), exploration_state)
+        return device_state, metrics, NextActions(np.asarray(actions), carry)
 
     # The functions that are compiled, by XLA or to native code.
 
@@ -141,7 +141,7 @@ class Program:
         leaves: Leaves,
         rows: Array,
         numbers: Array,
-        exploration_state: Any,
+        carry: Any,
         obs: Array,
         step: Array,
         k_update: Key,
@@ -149,20 +149,20 @@ class Program:
     ) -> tuple[Leaves, Array, Array, Any]:
         state, metrics = self._update(self._unflatten(leaves), rows, numbers, jax.random.fold_in(k_update, step))
         leaves = jax.tree.leaves(state)
-        return leaves, metrics, *self._choose(leaves, exploration_state, obs, step + 1, k_act)
+        return leaves, metrics, *self._choose(leaves, carry, obs, step + 1, k_act)
 
-    def _choose(self, leaves: Leaves, exploration_state: Any, obs: Array, step: Array, key: Key) -> tuple[Array, Any]:
+    def _choose(self, leaves: Leaves, carry: Any, obs: Array, step: Array, key: Key) -> tuple[Array, Any]:
         key, state = jax.random.fold_in(key, step), self._unflatten(leaves)
 
-        def explore(exploration_state: Any, obs: Array, key: Key) -> tuple[Array, Any]:
+        def explore(carry: Any, obs: Array, key: Key) -> tuple[Array, Any]:
             """In one environment."""
-            action, exploration_state = self.agent.explore(state, exploration_state, obs[None], key)
-            return action[0], exploration_state
+            action, carry = self.agent.explore(state, carry, obs[None], key)
+            return action[0], carry
 
         if self._envs > 1:
-            return jax.vmap(explore)(exploration_state, obs, jax.random.split(key, self._envs))
-        action, exploration_state = explore(jax.tree.map(lambda leaf: leaf[0], exploration_state), obs[0], key)
-        return action[None], jax.tree.map(lambda leaf: leaf[None], exploration_state)
+            return jax.vmap(explore)(carry, obs, jax.random.split(key, self._envs))
+        action, carry = explore(jax.tree.map(lambda leaf: leaf[0], carry), obs[0], key)
+        return action[None], jax.tree.map(lambda leaf: leaf[None], carry)
 
     def _update(self, state: Any, rows: Array, numbers: Array, key: Key) -> tuple[Any, Array]:
         count = self._updates
