@@ -182,7 +182,7 @@ def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     checkpoints = Checkpoints(tmp_path, config)
     for record in loop:
         if record.step == 99:
-            checkpoints.save(Saved(loop.snapshot(), Spent(0.0, 0.0), None), loop.replay)
+            checkpoints.save(Saved(loop.snapshot(), Spent(0.0, 0.0, 0.0), None), loop.replay)
     end, rows = loop.snapshot(), loop.replay.read(60, 150)
     loop.replay.count = 0
     saved = checkpoints.load(99, loop.snapshot(), loop.replay).snapshot

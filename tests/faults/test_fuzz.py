@@ -61,7 +61,7 @@ class Fuzz:
         metrics = Csv(self.path, self.columns, 0, {})
         for record in self.loop:
             if record.step == 30:
-                self.checkpoints.save(Saved(self.loop.snapshot(), Spent(2.0, 1.0), None), self.loop.replay)
+                self.checkpoints.save(Saved(self.loop.snapshot(), Spent(2.0, 1.0, 1.5), None), self.loop.replay)
             metrics.add({"train/noise_one_mask": 0.5}, record.step)
         metrics.close()
         self.like = self.loop.snapshot()

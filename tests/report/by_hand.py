@@ -31,7 +31,7 @@ def write_run(folder, config, *, level=1000.0, finished=True, share=1.0, seconds
     if rows is not None:
         files.metrics_file.write_text("\n".join(["time/total_timesteps,time/fps,time/processor_seconds", *rows, ""]))
     if finished:
-        files.finish(config, summary(evaluations, Spent(seconds, eval_seconds)))
+        files.finish(config, summary(evaluations, Spent(seconds, eval_seconds, seconds - eval_seconds)))
     return folder
 
 

@@ -281,5 +281,5 @@ def test_a_published_folder_with_a_file_missing_altered_or_of_another_run(tmp_pa
 
 
 def policy(folder, config):
-    write_sealed_arrays(folder / "policy.safetensors", {"agent.w": np.ones(64)}, Identity(config, None).to_json())
+    write_sealed_arrays(folder / "policy.safetensors", {"agent.w": np.ones(64)}, Identity(config, SPACES).to_json())
     return folder
