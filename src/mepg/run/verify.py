@@ -10,7 +10,7 @@ import numpy as np
 
 from mepg.errors import UsageError, failures_at
 from mepg.storage.checkpoint import flatten
-from mepg.storage.files import Damaged, count, finite
+from mepg.storage.files import Damaged, count, finite, is_there
 from mepg.storage.folder import Folder, Result, versions
 from mepg.storage.policy import online_networks, read_networks, ready_to_learn
 from mepg.training.assembly import open_loop
@@ -145,7 +145,7 @@ def _published_policies(
     """The published policies, and a verdict on each that cannot be the run's own whatever is computed."""
     found, verdicts = [], []
     for path, step in ((folder.policy_file, max(evaluations)), (folder.best_file, _best(evaluations))):
-        if not path.exists():
+        if not is_there(path):
             continue
         try:
             networks, about = read_networks(path, config, template)
@@ -155,7 +155,7 @@ def _published_policies(
             if path == folder.best_file and not math.isclose(finite(about["return"]), mean, rel_tol=1e-12):
                 raise Damaged(f"it claims a return of {about['return']!r}, and its evaluation has {mean!r}")
             found.append(_PublishedPolicy(path.name, networks, step, evaluations[step]))
-        except (Damaged, UsageError, KeyError, TypeError, ValueError) as damage:
+        except (Damaged, KeyError, TypeError, ValueError) as damage:
             verdicts.append(PolicyVerdict(path.name, False, False, f"does NOT agree: {damage}"))
     return found, verdicts
 

@@ -35,6 +35,8 @@ from mepg.storage.files import (
     Damaged,
     checksum,
     hold,
+    is_there,
+    names_in,
     not_writable,
     open_lock,
     read_npz,
@@ -90,8 +92,8 @@ class Folder:
 
     def identity(self) -> Identity:
         """Which run is in this folder, and for which observations and actions."""
-        if not self.config_file.is_file():
-            if not self.path.exists():
+        if not is_there(self.config_file) or not self.config_file.is_file():
+            if not is_there(self.path):
                 raise UsageError(f"{self.path} does not exist")
             reason = f"there is no {self.config_file.name} in it" if self.path.is_dir() else "it is not a folder"
             raise UsageError(f"{self.path} holds no run: {reason}")
@@ -120,13 +122,10 @@ class Folder:
 
     def check_free_for(self, config: Config) -> None:
         """Refuse a folder that holds anything but this very run, or a shorter one."""
-        try:
-            # What begins with a dot is a lock, or half a file that a killed process left.
-            if not self.path.exists() or not any(not path.name.startswith(".") for path in self.path.iterdir()):
-                return
-        except OSError as error:
-            raise not_writable(self.path, error) from None
-        if not self.config_file.exists():
+        # What begins with a dot is a lock, or half a file that a killed process left.
+        if all(name.startswith(".") for name in names_in(self.path)):
+            return
+        if not is_there(self.config_file):
             raise UsageError(f"{self.path} holds other files; choose another --out")
         stored = self.config()
         wanted, found = _flat(config.identity()), _flat(stored.identity())
@@ -149,7 +148,7 @@ class Folder:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
                 hold(locks.enter_context(open_lock(self.path / ".lock")))
-                if not self.config_file.exists():
+                if not is_there(self.config_file):
                     write_sealed(self.config_file, about)
                 # Someone may delete .lock, which looks like litter: so run.json is locked too.
                 hold(locks.enter_context(self.config_file.open("r+")))
@@ -174,13 +173,15 @@ class Folder:
 
     def in_use(self) -> bool:
         """Whether a process has claimed it."""
-        try:
-            with self.config_file.open("r+") as lock:
-                hold(lock)
-        except BlockingIOError:
-            return True
-        except OSError:  # there is none yet
-            return False
+        for mode in ("r+", "r"):  # another user's can perhaps be read, and most systems are content with that
+            try:
+                with self.config_file.open(mode) as lock:
+                    hold(lock)
+                return False
+            except BlockingIOError:
+                return True
+            except OSError:  # there is none yet
+                continue
         return False
 
     def finish(self, config: Config, summary: dict[str, Any]) -> None:
@@ -190,7 +191,7 @@ class Folder:
 
     def result(self, config: Config) -> Result | None:
         """What `finish` wrote, or None while the run is not finished. `config`: this run's."""
-        if not self.result_file.exists():
+        if not is_there(self.result_file):
             return None
         try:
             summary = read_sealed(self.result_file)
@@ -204,7 +205,7 @@ class Folder:
     def finished(self, config: Config) -> dict[str, Any] | None:
         """The result of this very run, or None while it is not finished; a UsageError if something else is here."""
         self.check_free_for(config)
-        if not self.config_file.exists() or (stored := self.config()).steps < config.steps:
+        if not is_there(self.config_file) or (stored := self.config()).steps < config.steps:
             return None
         result = self.result(stored)
         return None if result is None else result.summary
