@@ -87,8 +87,8 @@ def test_a_run_does_not_go_on_from_something_else(number, runs, tmp_path):
 
 READERS = {
     "report": read_run,
-    "policy": lambda path: load_policy(Folder(path), Env(ENV)),
-    "best": lambda path: load_policy(Folder(path), Env(ENV), best=True),
+    "policy": lambda path: load_policy(Folder(path), Env(ENV).spaces),
+    "best": lambda path: load_policy(Folder(path), Env(ENV).spaces, best=True),
     "inspection": lambda path: read_inspection(Folder(path)),
     "load": mepg.load,
     "load best": lambda path: mepg.load(path, best=True),
