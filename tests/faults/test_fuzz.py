@@ -23,7 +23,7 @@ from mepg.errors import UsageError
 from mepg.report.runs import read_run
 from mepg.run.inspection import Trace, inspect_run, read_inspection, write_inspection
 from mepg.settings import apply_settings, describe, digest
-from mepg.storage.checkpoint import Checkpoints, Saved, Spent
+from mepg.storage.checkpoint import Checkpoint, Checkpoints, TimeSpent
 from mepg.storage.files import Damaged, checksum, read_arrays, read_sealed, read_sealed_arrays
 from mepg.storage.folder import Folder
 from mepg.storage.identity import Identity
@@ -61,7 +61,9 @@ class Fuzz:
         metrics = Csv(self.path, self.columns, 0, {})
         for record in self.loop:
             if record.step == 30:
-                self.checkpoints.save(Saved(self.loop.snapshot(), Spent(2.0, 1.0, 1.5), None), self.loop.replay)
+                self.checkpoints.save(
+                    Checkpoint(self.loop.snapshot(), TimeSpent(2.0, 1.0, 1.5), None), self.loop.replay
+                )
             metrics.add({"train/noise_one_mask": 0.5}, record.step)
         metrics.close()
         self.like = self.loop.snapshot()

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, TextIO
 from mepg.errors import UsageError
 from mepg.scheduler.jobs import Job, Progress
 from mepg.scheduler.worker import PATIENCE
-from mepg.storage.files import hold, not_writable, open_lock
+from mepg.storage.files import acquire, not_writable, open_lock
 
 ATTEMPTS = 3  # of a run whose process was killed: more would hide that something kills it
 POLL = 0.2
@@ -139,7 +139,7 @@ def claim(results: Path) -> TextIO:
     except OSError as error:
         raise not_writable(results, error) from None
     try:
-        return hold(lock)
+        return acquire(lock)
     except OSError:
         lock.close()
         raise UsageError(f"{results} is in use: another mepg process is working there") from None

@@ -272,9 +272,7 @@ def trial_scores(jobs: Sequence[Job]) -> dict[int, float]:
     runs = []
     for job in jobs:
         folder = Folder(job.folder)
-        evaluations = {}
-        if is_there(folder.evaluations_file):
-            evaluations = folder.evaluations(folder.config())
+        evaluations = folder.evaluations(folder.config()) if is_there(folder.evaluations_file) else {}
         runs.append({step: np.mean([episode.total for episode in each]) for step, each in evaluations.items()})
     steps = [step for step in runs[0] if all(step in run for run in runs)]
     return {
