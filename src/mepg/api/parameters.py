@@ -7,14 +7,25 @@ from typing import Any
 
 import numpy as np
 
+from mepg.api.files import Location, read_model
 from mepg.errors import UsageError, unknown
+from mepg.storage.checkpoint import flatten, unflatten
 from mepg.storage.files import Arrays
 
+PREFIX = "agent."  # of the arrays' names in files
 
-def nested(arrays: Arrays) -> dict[str, Any]:
-    """{"actor.params.0.w": ...} as {"actor": {"params": {"0": {"w": ...}}}}, of copies."""
+
+def read_parameters(source: Location | Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays of a file that `save` wrote, or what `get_parameters` gave, as {"actor.params.0.w": ...}."""
+    if isinstance(source, Mapping):
+        return _flatten_dict(source)
+    return _without_prefix(read_model(source).arrays)
+
+
+def get_parameters(state: Any) -> dict[str, Any]:
+    """Copies of an agent's arrays: {"actor": {"params": {"0": {"w": ...}}}}."""
     tree: dict[str, Any] = {}
-    for name, array in arrays.items():
+    for name, array in _arrays(state).items():
         *path, last = name.split(".")
         inner = tree
         for part in path:
@@ -23,23 +34,33 @@ def nested(arrays: Arrays) -> dict[str, Any]:
     return tree
 
 
-def flat(tree: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """The inverse of `nested`."""
-    found: dict[str, Any] = {}
+def _flatten_dict(tree: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
+    arrays: dict[str, Any] = {}
     for name, value in tree.items():
-        found |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return found
+        path = f"{prefix}{name}"
+        arrays |= _flatten_dict(value, f"{path}.") if isinstance(value, Mapping) else {path: value}
+    return arrays
 
 
-def replaced(arrays: Arrays, given: Mapping[str, Any], *, all_of_them: bool) -> Arrays:
-    """The arrays, with those that are given in their place; a UsageError says which does not fit."""
-    missing = [name for name in arrays if name not in given]
-    if all_of_them and missing:
+def with_parameters(state: Any, values: Mapping[str, Any], *, exact_match: bool) -> Any:
+    """The state with these values in the place of its own; a UsageError says which does not fit."""
+    arrays = _arrays(state)
+    missing = [name for name in arrays if name not in values]
+    if exact_match and missing:
         raise UsageError(f"{missing[0]} is missing: exact_match=False sets only what is given")
-    for name in given:
+    for name in values:
         if name not in arrays:
             raise unknown("parameter", name, arrays)
-    return arrays | {name: _like(value, arrays[name], name) for name, value in given.items()}
+    arrays |= {name: _like(value, arrays[name], name) for name, value in values.items()}
+    return unflatten({PREFIX + name: array for name, array in arrays.items()}, state, "agent")
+
+
+def _arrays(state: Any) -> Arrays:
+    return _without_prefix(flatten(state, "agent"))
+
+
+def _without_prefix(arrays: Arrays) -> Arrays:
+    return {name.removeprefix(PREFIX): array for name, array in arrays.items()}
 
 
 def _like(value: Any, expected: Any, name: str) -> Any:
