@@ -55,7 +55,7 @@ def _is_harmless(name: str, value: Any, table: Mapping[str, unsupported.Unsuppor
     if name not in table:
         return False
     is_relu = name == "activation_fn" and getattr(value, "__name__", "").lower() == "relu"
-    if is_relu or _is_in(value, table[name].harmless):
+    if value is None or is_relu or _is_in(value, table[name].harmless):
         return True
     raise UsageError(f"{name}={value!r} is not supported: {table[name].instead}")
 
@@ -250,6 +250,8 @@ def _action_noise(value: Any, spec: Any, _: int) -> Settings:
     value = getattr(value, "base_noise", value)  # of a VectorizedActionNoise, which has one for each environment
     mean, std = (value._mu, value._sigma) if type(value).__name__ == "NormalActionNoise" else (0.0, value)
     try:
+        if isinstance(std, bool):
+            raise TypeError
         means, stds = (np.atleast_1d(np.asarray(each, np.float64)) for each in (mean, std))
     except (TypeError, ValueError):
         raise UsageError(
@@ -268,8 +270,9 @@ def _policy_kwargs(value: Any, spec: Any, envs: int) -> Settings:
         if _is_harmless(name, inner, unsupported.POLICY_KWARGS):
             continue
         if name not in POLICY_KWARGS:
-            raise unknown("key of policy_kwargs", name, POLICY_KWARGS)
-        settings += POLICY_KWARGS[name].settings(inner, spec, envs)
+            raise unknown("key of policy_kwargs", str(name), POLICY_KWARGS)
+        if inner is not None:
+            settings += POLICY_KWARGS[name].settings(inner, spec, envs)
     return settings
 
 

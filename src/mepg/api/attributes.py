@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mepg.api import unsupported
-from mepg.api.arguments import ARGUMENTS
+from mepg.api.arguments import ARGUMENTS, integer
 from mepg.errors import UsageError
 
 
@@ -57,6 +60,17 @@ def add_unsupported(kind: type) -> None:
     arguments = {name: argument.instead for name, argument in unsupported.ARGUMENTS.items()}
     for name, instead in (arguments | unsupported.ATTRIBUTES).items():
         setattr(kind, name, UnsupportedAttribute(name, instead))
+
+
+def check_attribute(name: str, value: Any) -> Any:
+    """A value that a user sets, as the model keeps it. What would have no effect, or fail later, is refused."""
+    if name in READ_ONLY:
+        raise AttributeError(f"{name} cannot be set: {READ_ONLY[name]}")
+    if name == "verbose":
+        return integer(name, int(value) if isinstance(value, bool | np.bool) else value or 0, least=0)
+    if name == "tensorboard_log" and not isinstance(value, str | Path | None):
+        raise UsageError(f"{name} is the path of a folder, not {value!r:.80}")
+    return value
 
 
 # Attributes of a model that cannot be set, and the way out.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy.typing as npt
 
 from mepg.algos import is_stochastic
-from mepg.api.construction import Construction
+from mepg.api.model_config import ModelConfig
 from mepg.api.vecenv import VecEnv, register_with_stable_baselines
 from mepg.envs.spaces import Spaces
 from mepg.envs.vector import Envs, StableBaselinesEnvs, make_envs
@@ -85,42 +85,41 @@ class Learner:
         self._learning_lock = learning_lock
 
     @classmethod
-    def for_env(cls, construction: Construction, env: Any, learning_lock: LearningLock) -> Learner:
-        """A new agent that is to learn in `env`; if that is an id, in `n_envs` copies of it."""
-        envs = make_envs(env, construction.n_envs, construction.seed)
-        return cls._in_envs(construction, envs, env, learning_lock)
+    def for_env(cls, model_config: ModelConfig, env: Any, copies: int, learning_lock: LearningLock) -> Learner:
+        """A new agent that learns in `env`, or if that is an id, in this many copies of it."""
+        return cls._in_envs(model_config, make_envs(env, copies, model_config.seed), env, learning_lock)
 
     @classmethod
-    def _in_envs(cls, construction: Construction, envs: Envs, env: Any, learning_lock: LearningLock) -> Learner:
-        construction.n_envs = envs.count
-        loop = assemble(construction.config(envs.spaces.id), envs)
-        construction.run_settings["backend"] = loop.config.backend  # wherever else it learns
+    def _in_envs(cls, model_config: ModelConfig, envs: Envs, env: Any, learning_lock: LearningLock) -> Learner:
+        model_config.n_envs = envs.count
+        loop = assemble(model_config.run_config(envs.spaces.id), envs)
+        model_config.run_settings["backend"] = loop.config.backend  # wherever else it learns
         if loop.note:
-            warnings.warn(loop.note, stacklevel=4)  # at the user's call of a model, two functions further out
+            warnings.warn(loop.note, stacklevel=4)  # where a user makes a model, or sets its environment
         learner = cls(loop.config, envs.spaces, loop.program, loop, learning_lock)
         learner.env = env if isinstance(envs, StableBaselinesEnvs) else VecEnv(envs, learner.lend_envs)
         learner._env_id = env if isinstance(env, str) else None
         return learner
 
-    def in_other_envs(self, construction: Construction, env: Any) -> Learner:
+    def in_other_envs(self, model_config: ModelConfig, env: Any, copies: int) -> Learner:
         """The same agent in other environments with the same spaces."""
-        envs = make_envs(env, construction.n_envs if isinstance(env, str) else 1, construction.seed)
+        envs = make_envs(env, copies, model_config.seed)
         Identity(self.config, self.spaces).require_fit(envs.spaces)
         state, before = self.state, self.training
-        learner = self._in_envs(construction, envs, env, self._learning_lock)
+        learner = self._in_envs(model_config, envs, env, self._learning_lock)
         learner.loop.restart(state, before.step, before.next_episode)
         if before.replay is not None:
             learner.loop.replay.restore_from(before.replay)
         learner.predictions, learner.draws = self.predictions, self.draws
         return learner
 
-    def copy(self, construction: Construction, learning_lock: LearningLock) -> Learner:
+    def copy(self, model_config: ModelConfig, learning_lock: LearningLock) -> Learner:
         """All that was learned, in environments of its own if an id says how to make them, or else in none."""
         now = self.training
         if isinstance(now, Loop) and self._env_id is not None:
             snapshot = now.snapshot()
-            envs = make_envs(self._env_id, now.envs.count, construction.seed)
-            learner = self._in_envs(construction, envs, self._env_id, learning_lock)
+            envs = make_envs(self._env_id, now.envs.count, model_config.seed)
+            learner = self._in_envs(model_config, envs, self._env_id, learning_lock)
             learner.loop.replay.restore_from(now.replay)
             learner.loop.restore(snapshot)
             learner.loop.left = now.left

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from mepg.api.arguments import as_python
 from mepg.display import table
+from mepg.errors import UsageError
 from mepg.storage.logs import TensorBoard
 from mepg.training.loop import Loop
 
@@ -79,6 +80,8 @@ class TrainingLog:
         self._last = (0, 0.0)  # the step and the time of the last row
 
     def set_logger(self, logger: Any) -> None:
+        if not (callable(getattr(logger, "record", None)) and callable(getattr(logger, "dump", None))):
+            raise UsageError(f"a logger has the methods record and dump, and {logger!r:.80} has not")
         self.logger, self._is_custom = logger, True
 
     def begin(self, loop: Loop, folder: Path | None, verbose: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -13,11 +14,11 @@ import numpy.typing as npt
 from mepg import algos
 from mepg.api import learning, parameters, posterior, storage
 from mepg.api.arguments import integer, require_cpu, require_new_episodes, require_supported, show_run_settings
-from mepg.api.attributes import READ_ONLY, add_unsupported, spec_attributes
-from mepg.api.construction import construct
-from mepg.api.files import Location, read_model, read_transitions, write_transitions
+from mepg.api.attributes import add_unsupported, check_attribute, spec_attributes
+from mepg.api.files import Location, read_model
 from mepg.api.learner import Learner, LearningLock
 from mepg.api.logger import TrainingLog, log_folder
+from mepg.api.model_config import make_model_config
 from mepg.api.vecenv import find_vec_normalize
 from mepg.envs.simulators import first_task
 from mepg.errors import UsageError
@@ -113,11 +114,11 @@ class Model:
             "target_noise_clip": target_noise_clip, "ent_coef": ent_coef, "target_entropy": target_entropy,
             "dropout_p": dropout_p, "policy_kwargs": policy_kwargs,
         }  # fmt: skip
-        self._construction = construct(self.algorithm, env, spec, seed, n_envs, arguments | kwargs)
+        self._config = make_model_config(self.algorithm, env, spec, seed, n_envs, arguments | kwargs)
         self.verbose, self.tensorboard_log = verbose, tensorboard_log
-        self._log, self._learning_lock = TrainingLog(verbose), LearningLock()
+        self._log, self._learning_lock = TrainingLog(self.verbose), LearningLock()
         if env is not None:
-            self._maybe_learner = Learner.for_env(self._construction, env, self._learning_lock)
+            self._maybe_learner = Learner.for_env(self._config, env, self.n_envs, self._learning_lock)
 
     @property
     def _learner(self) -> Learner:
@@ -127,9 +128,7 @@ class Model:
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Refuse what would have no effect. An attribute of the user's own is left alone."""
-        if name in READ_ONLY:
-            raise AttributeError(f"{name} cannot be set: {READ_ONLY[name]}")
-        super().__setattr__(name, value)
+        super().__setattr__(name, check_attribute(name, value))
 
     # Learning
 
@@ -157,7 +156,7 @@ class Model:
             loop = self._learner.loop
             if reset_num_timesteps:
                 self.num_timesteps = 0
-            folder = log_folder(self.tensorboard_log, tb_log_name or type(self).__name__, new=reset_num_timesteps)
+            folder = log_folder(self.tensorboard_log, str(tb_log_name or type(self).__name__), new=reset_num_timesteps)
             self._log.begin(loop, folder, self.verbose)
             learning.run_steps(self, loop, steps, callback, log_interval, progress_bar=progress_bar)
         learning.warn_if_untrained(loop)
@@ -251,8 +250,12 @@ class Model:
         :param force_reset: True: new episodes are begun
         """
         require_new_episodes(force_reset)
+        copies = self.n_envs if isinstance(env, str) else 1
         with self._learning_lock:
-            self._maybe_learner = self._learner.in_other_envs(self._construction, env)
+            if self._maybe_learner is None:  # the first that it is given
+                self._maybe_learner = Learner.for_env(self._config, env, copies, self._learning_lock)
+            else:
+                self._maybe_learner = self._maybe_learner.in_other_envs(self._config, env, copies)
 
     def get_vec_normalize_env(self) -> Any:
         """Stable-Baselines3's VecNormalize around the environment, if there is one."""
@@ -260,7 +263,7 @@ class Model:
 
     @property
     def n_envs(self) -> int:
-        return self._construction.n_envs
+        return self._config.n_envs
 
     @property
     def observation_space(self) -> gymnasium.Space[Any]:
@@ -274,20 +277,17 @@ class Model:
 
     def get_parameters(self) -> dict[str, Any]:
         """All arrays of the agent's state, by name: {"actor": {"params": {"0": {"w": ...}}}}; copies."""
-        with self._learner.lock:
-            return parameters.get_parameters(self._learner.state)
+        return parameters.get_parameters(self._learner)
 
     def set_parameters(
-        self, load_path_or_dict: Location | dict[str, Any], exact_match: bool = True, device: str = "auto"
+        self, load_path_or_dict: Location | Mapping[str, Any], exact_match: bool = True, device: str = "auto"
     ) -> None:
         """Put other numbers into the agent's state: what `get_parameters` gave, or a file that `save` wrote.
 
         :param exact_match: refuse unless all are given; False: set only those that are given
         """
         require_cpu(device)
-        arrays = parameters.read_parameters(load_path_or_dict)
-        with self._learner.lock:
-            self._learner.set_state(parameters.with_parameters(self._learner.state, arrays, exact_match=exact_match))
+        parameters.set_parameters(self._learner, load_path_or_dict, exact_match=exact_match)
 
     def save(self, path: Location, exclude: Any = None, include: Any = None) -> None:
         """Write the model to a file, or into an open one: networks, optimisers, normaliser, spec and counters.
@@ -303,18 +303,11 @@ class Model:
 
     def save_replay_buffer(self, path: Location) -> None:
         """Write the replay buffer to a file of its own."""
-        with self._learner.lock:
-            if (replay := self.replay_buffer) is None:
-                raise UsageError("this model has no replay buffer: it was loaded, and has not learned since")
-            transitions = replay.read(replay.oldest, replay.count)
-        write_transitions(path, transitions)
+        storage.save_replay_buffer(self._learner, path)
 
     def load_replay_buffer(self, path: Location, truncate_last_traj: bool = True) -> None:  # noqa: ARG002
         """Read what `save_replay_buffer` wrote. `truncate_last_traj` is for hindsight, which is not here."""
-        loop = self._learner.loop
-        transitions = read_transitions(path, loop.replay.width)
-        with loop.lock:
-            loop.replace_rows(transitions)
+        storage.load_replay_buffer(self._learner, path)
 
     @classmethod
     def load(
@@ -336,16 +329,15 @@ class Model:
         :param custom_objects: as `kwargs`, in a dictionary
         :param print_system_info: print the versions that it was saved with, and those that are here
         :param best: of a run's folder, the policy of its best evaluation; it continues to learn with a new Adam
-        :param kwargs: arguments of the class that are to differ from those that were saved, such as buffer_size
+        :param kwargs: arguments of the class that are to differ, such as buffer_size; None: as they were saved
         """
         require_new_episodes(force_reset)
         custom = storage.custom_arguments(custom_objects, predicts_only=env is None)
-        arguments = {"device": device, **custom, **kwargs}
         saved = read_model(path, env)
         if print_system_info:
             storage.print_versions(saved)
-        model = storage.make_model(cls, saved, path, env, arguments)
-        model._maybe_learner = storage.restore(saved, model._construction, path, model._learning_lock, best=best)
+        model = storage.make_model(cls, saved, path, env, {"device": device, **custom, **kwargs})
+        model._maybe_learner = storage.restore(saved, model._config, path, model._learning_lock, best=best)
         model.num_timesteps = model._maybe_learner.training.step if best else saved.num_timesteps
         if env is not None:
             model.set_env(env)
@@ -371,7 +363,7 @@ class Model:
         others = {name: copy.deepcopy(value, memo) for name, value in vars(self).items() if name not in own}
         vars(twin).update(own | others)
         if self._maybe_learner is not None:
-            twin._maybe_learner = self._maybe_learner.copy(twin._construction, twin._learning_lock)
+            twin._maybe_learner = self._maybe_learner.copy(twin._config, twin._learning_lock)
         return twin
 
     # What it was made with, by Stable-Baselines3's names
@@ -379,11 +371,11 @@ class Model:
     @property
     def spec(self) -> Any:
         """The algorithm's, with the arguments that were given."""
-        return self._construction.spec
+        return self._config.spec
 
     @property
     def seed(self) -> int:
-        return self._construction.seed
+        return self._config.seed
 
     device = property(lambda _: "cpu")
     (

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from mepg.api.files import Location, read_model
+from mepg.api.learner import Learner
 from mepg.errors import UsageError, unknown
 from mepg.storage.checkpoint import flatten, unflatten
 from mepg.storage.files import Arrays
@@ -15,23 +16,24 @@ from mepg.storage.files import Arrays
 PREFIX = "agent."  # of the arrays' names in files
 
 
-def read_parameters(source: Location | Mapping[str, Any]) -> dict[str, Any]:
-    """The arrays of a file that `save` wrote, or what `get_parameters` gave, as {"actor.params.0.w": ...}."""
-    if isinstance(source, Mapping):
-        return _flatten_dict(source)
-    return _without_prefix(read_model(source).arrays)
-
-
-def get_parameters(state: Any) -> dict[str, Any]:
+def get_parameters(learner: Learner) -> dict[str, Any]:
     """Copies of an agent's arrays: {"actor": {"params": {"0": {"w": ...}}}}."""
     tree: dict[str, Any] = {}
-    for name, array in _arrays(state).items():
-        *path, last = name.split(".")
-        inner = tree
-        for part in path:
-            inner = inner.setdefault(part, {})
-        inner[last] = np.array(array)
+    with learner.lock:
+        for name, array in _arrays(learner.state).items():
+            *path, last = name.split(".")
+            inner = tree
+            for part in path:
+                inner = inner.setdefault(part, {})
+            inner[last] = np.array(array)
     return tree
+
+
+def set_parameters(learner: Learner, source: Location | Mapping[str, Any], *, exact_match: bool) -> None:
+    """Put arrays into an agent's state: those of a file that `save` wrote, or what `get_parameters` returned."""
+    values = _flatten_dict(source) if isinstance(source, Mapping) else _without_prefix(read_model(source).arrays)
+    with learner.lock:
+        learner.set_state(_with_parameters(learner.state, values, exact_match=exact_match))
 
 
 def _flatten_dict(tree: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
@@ -42,7 +44,7 @@ def _flatten_dict(tree: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
     return arrays
 
 
-def with_parameters(state: Any, values: Mapping[str, Any], *, exact_match: bool) -> Any:
+def _with_parameters(state: Any, values: Mapping[str, Any], *, exact_match: bool) -> Any:
     """The state with these values in the place of its own; a UsageError says which does not fit."""
     arrays = _arrays(state)
     missing = [name for name in arrays if name not in values]

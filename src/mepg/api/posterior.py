@@ -41,6 +41,8 @@ def samples(learner: Learner, observation: npt.ArrayLike, action: npt.ArrayLike,
     n = integer("n", n, least=1, most=10**6)
     with learner.lock:
         learner.draws += 1
+        if not len(obs):
+            return np.empty((n, 0), np.float32)
         q = learner.queries.subnetworks(learner.state, obs, actions, n, learner.draws)
     return q[:, 0] if is_single else q
 

@@ -1,15 +1,15 @@
-"""A model's file and its agent: what is saved, and what is loaded."""
+"""A model's files: its agent, which is saved and loaded, and its replay buffer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mepg.api.arguments import pop_run_settings
-from mepg.api.construction import Construction, count_envs
-from mepg.api.files import Location, SavedModel, name_of, run_folder, write
+from mepg.api.files import Location, SavedModel, name_of, read_transitions, run_folder, write, write_transitions
 from mepg.api.learner import Learner, LearningLock, TrainingState
+from mepg.api.model_config import ModelConfig, count_envs
 from mepg.errors import UsageError
 from mepg.settings import describe
 from mepg.storage.checkpoint import flatten, unflatten
@@ -55,18 +55,38 @@ def save(learner: Learner, path: Location, first_step: int) -> None:
     write(path, ".zip", content)
 
 
+def save_replay_buffer(learner: Learner, path: Location) -> None:
+    """Write the transitions, the oldest first."""
+    with learner.lock:
+        replay = learner.training.replay
+        if replay is None:
+            raise UsageError("this model has no replay buffer: it was loaded, and has not learned since")
+        transitions = replay.read(replay.oldest, replay.count)
+    write_transitions(path, transitions)
+
+
+def load_replay_buffer(learner: Learner, path: Location) -> None:
+    """Replace the transitions by those of a file."""
+    loop = learner.loop
+    transitions = read_transitions(path, loop.replay.width)
+    with loop.lock:
+        loop.replace_rows(transitions)
+
+
 def require_whole(exclude: Any, include: Any) -> None:
     """Refuse a file that would hold more or less than `save` writes."""
     if include:
         raise UsageError(f"include={include!r}: a model's file holds all but the replay buffer: save_replay_buffer")
-    if kept := [name for name in exclude or () if name not in NOT_SAVED]:
+    names = exclude if isinstance(exclude, Iterable) and not isinstance(exclude, str) else [exclude]
+    if kept := [name for name in names if name is not None and name not in NOT_SAVED]:
         raise UsageError(f"exclude={kept!r}: a model's file holds all that it takes to load it; leave exclude out")
 
 
 def make_model(kind: type[M], saved: SavedModel, path: Location, env: Any, arguments: dict[str, Any]) -> M:
-    """A model without what it has learned, made with the arguments that were saved, or with these.
+    """A model without what it has learned, made with the arguments that were saved.
 
     :param kind: a class of the algorithm that was saved, or `Model`, which stands for any
+    :param arguments: those that are to differ; None: as it was saved
     """
     from mepg.api.classes import class_of  # which needs Model, and Model this module
 
@@ -80,7 +100,7 @@ def make_model(kind: type[M], saved: SavedModel, path: Location, env: Any, argum
     settings = pop_run_settings({name: value for name, value in vars(config).items() if name not in OF_THE_MACHINE})
     count = count_envs(env, config.envs)
     saved_arguments = {**settings, "spec": config.spec, "seed": config.seed, "n_envs": count}
-    model = made(**saved_arguments | arguments)
+    model = made(**saved_arguments | {name: value for name, value in arguments.items() if value is not None})
     if not isinstance(env, str | None) and model.n_envs != count:
         raise UsageError(f"n_envs={model.n_envs} makes copies of an environment by its id; this one is ready-made")
     assert isinstance(model, kind)
@@ -109,16 +129,16 @@ def print_versions(saved: SavedModel) -> None:
 
 
 def restore(
-    saved: SavedModel, construction: Construction, path: Location, learning_lock: LearningLock, *, best: bool
+    saved: SavedModel, model_config: ModelConfig, path: Location, learning_lock: LearningLock, *, best: bool
 ) -> Learner:
     """What a file holds, without an environment to learn in.
 
-    :param construction: of the new model, which may differ from the saved one where no network depends on it
+    :param model_config: of the new model, which may differ from the saved one where no network depends on it
     :param best: of a run's folder, the policy of its best evaluation
     """
     (saved_config, spaces), steps = saved.identity, saved.steps
     assert spaces is not None
-    config = replace(construction.config(spaces.id), backend=Program.backend)
+    config = replace(model_config.run_config(spaces.id), backend=Program.backend)
     program = Program(config, config.build(spaces.sizes), spaces.sizes)
     try:
         state = unflatten(saved.arrays, program.template, "agent")

@@ -27,9 +27,7 @@ ARGUMENTS: dict[str, Unsupported] = {
     "stats_window_size": Unsupported("rollout/ep_rew_mean is over the last 100 episodes", (100,)),
     "monitor_wrapper": Unsupported(_NOT_NEEDED, (True, False)),
     "qf_learning_rate": Unsupported("give spec=, whose critic_lr it is"),
-    "exploration_fraction": Unsupported(
-        "nothing here depends on how long learn() is told to go on: give exploration_steps"
-    ),
+    "exploration_fraction": Unsupported("nothing here depends on total_timesteps: give exploration_steps"),
     "value_clip": Unsupported("values are not clipped"),
 }
 
@@ -49,9 +47,9 @@ POLICY_KWARGS: dict[str, Unsupported] = {
 }
 
 ATTRIBUTES: dict[str, str] = {
-    "policy": "the networks are arrays, not modules: get_parameters() gives them, predict() asks them",
+    "policy": "the networks are arrays, not modules: get_parameters() returns them, predict() calls them",
     "actor": 'its arrays are get_parameters()["actor"]',
-    "critic": 'its arrays are get_parameters()["critic"], what it believes is q_posterior()',
+    "critic": 'its arrays are get_parameters()["critic"], its Q is q_posterior()',
     "critic_target": 'its arrays are in get_parameters()["critic"]',
     "actor_target": 'its arrays are in get_parameters()["actor"]',
     **dict.fromkeys(("q_net", "quantile_net"), 'its arrays are get_parameters()["critic"]'),

@@ -1,4 +1,4 @@
-"""What a model is made with: its constructor's arguments, checked, as the config of a run."""
+"""What a model is made with: its constructor's arguments, checked, and as the config of a run."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from mepg.training.threads import limit_threads
 
 
 @dataclass
-class Construction:
-    """What a model was made with. The last two change when it is given other environments."""
+class ModelConfig:
+    """What a model is made with. The last two change when it is given other environments."""
 
     algorithm: str
     spec: Any  # any frozen dataclass that the algorithm reads
@@ -25,7 +25,7 @@ class Construction:
     n_envs: int  # copies that are made of an environment by its id
     run_settings: dict[str, Any]  # normalize_obs, threads, and whatever else `Config` declares under the same name
 
-    def config(self, env_id: str) -> Config:
+    def run_config(self, env_id: str) -> Config:
         """For a run in this environment, without an end: `learn` says how many steps to take."""
         endless = MOST // self.n_envs * self.n_envs
         return Config(
@@ -40,8 +40,10 @@ class Construction:
         )
 
 
-def construct(algorithm: str, env: Any, spec: Any, seed: Any, n_envs: Any, arguments: dict[str, Any]) -> Construction:
-    """Check all that a model is made with; a UsageError names the argument.
+def make_model_config(
+    algorithm: str, env: Any, spec: Any, seed: Any, n_envs: Any, arguments: dict[str, Any]
+) -> ModelConfig:
+    """Check a constructor's arguments; a UsageError names the one that is wrong.
 
     :param spec: the user's, or None for the algorithm's
     :param arguments: all others, by Stable-Baselines3's names
@@ -54,7 +56,7 @@ def construct(algorithm: str, env: Any, spec: Any, seed: Any, n_envs: Any, argum
     seed = integer("seed", seed, least=0, most=MAX_SEED)
     n_envs = integer("n_envs", n_envs, least=1)
     spec = apply_arguments(_whole_spec(algorithm, spec), arguments, count_envs(env, n_envs))
-    return Construction(algorithm, spec, seed, n_envs, run_settings)
+    return ModelConfig(algorithm, spec, seed, n_envs, run_settings)
 
 
 def count_envs(env: Any, n_envs: int) -> int:
