@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,23 @@ from mepg.training.loop import Record
 Locals = dict[str, Any]
 
 
+class StepCallback(Protocol):
+    """An object with `on_step`, and perhaps other methods of Stable-Baselines3's callbacks."""
+
+    def on_step(self) -> Any:
+        """Whether to continue: see `_continues`."""
+
+
+Callback = Callable[[Locals, Locals], Any] | StepCallback  # a function of (locals, globals), or an object
+MaybeCallback = None | Callback | Sequence[Callback]
+
+
 class Callbacks:
     """Any number of callbacks. A method that one of them lacks is not called."""
 
-    def __init__(self, callback: Any) -> None:
+    def __init__(self, callback: MaybeCallback) -> None:
         several = callback if isinstance(callback, list | tuple) else [] if callback is None else [callback]
-        self._callbacks = [_as_object(each) for each in several]
+        self._callbacks: list[Any] = [_checked(each) for each in several]
 
     def __bool__(self) -> bool:
         return bool(self._callbacks)
@@ -35,9 +46,12 @@ class Callbacks:
     def after_step(self, variables: Locals) -> bool:
         """Whether to continue."""
         self._call("update_locals", variables)
-        results = [_continues(callback.on_step()) for callback in self._callbacks]  # all are called, whoever stops
+        results = [  # all are called, whoever stops
+            callback.on_step() if hasattr(callback, "on_step") else callback(variables, {})
+            for callback in self._callbacks
+        ]
         self._call("on_rollout_end")
-        return all(results)
+        return all(map(_continues, results))
 
     def end(self) -> None:
         self._call("on_training_end")
@@ -58,25 +72,9 @@ def _continues(result: Any) -> bool:
         ) from None
 
 
-class _Function:
-    """A function of (locals, globals) that says whether to continue."""
-
-    def __init__(self, function: Callable[[Locals, Locals], bool | None]) -> None:
-        self._function = function
-        self._locals: Locals = {}
-
-    def update_locals(self, variables: Locals) -> None:
-        self._locals = variables
-
-    def on_step(self) -> bool | None:
-        return self._function(self._locals, {})
-
-
-def _as_object(callback: Any) -> Any:
-    if hasattr(callback, "on_step"):
+def _checked(callback: Any) -> Any:
+    if hasattr(callback, "on_step") or (callable(callback) and not isinstance(callback, type)):
         return callback
-    if callable(callback) and not isinstance(callback, type):
-        return _Function(callback)
     shown = f"a {type(callback).__name__}" if isinstance(callback, Iterable) else repr(callback)
     raise UsageError(f"a callback is a function of (locals, globals), or an object with a method on_step, not {shown}")
 

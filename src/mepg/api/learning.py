@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.progress import MofNCompleteColumn, Progress
 
-from mepg.api.callbacks import Callbacks, step_locals
+from mepg.api.callbacks import Callbacks, MaybeCallback, step_locals
 from mepg.signals import interrupt_between_steps
 from mepg.training.loop import Loop
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def run_steps(
-    model: Model, loop: Loop, steps: int, callback: Any, log_interval: int | None, *, progress_bar: bool
+    model: Model, loop: Loop, steps: int, callback: MaybeCallback, log_interval: int | None, *, progress_bar: bool
 ) -> None:
     """Take this many steps, or fewer if a callback stops them.
 

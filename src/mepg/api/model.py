@@ -15,6 +15,7 @@ from mepg import algos
 from mepg.api import learning, parameters, posterior, storage
 from mepg.api.arguments import integer, require_cpu, require_new_episodes, require_supported, show_run_settings
 from mepg.api.attributes import add_unsupported, check_attribute, spec_attributes
+from mepg.api.callbacks import MaybeCallback
 from mepg.api.files import Location, read_model
 from mepg.api.learner import Learner, LearningLock
 from mepg.api.logger import TrainingLog, log_folder
@@ -135,7 +136,7 @@ class Model:
     def learn(
         self,
         total_timesteps: int,
-        callback: Any = None,
+        callback: MaybeCallback = None,
         log_interval: int | None = 4,
         tb_log_name: str | None = None,
         reset_num_timesteps: bool = True,

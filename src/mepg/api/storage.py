@@ -143,7 +143,7 @@ def restore(
     try:
         state = unflatten(saved.arrays, program.template, "agent")
     except Damaged as damage:
-        _require_same_networks(saved, config, name_of(path))
+        _require_same_networks(saved_config, config, name_of(path))
         raise UsageError(f"{name_of(path)} is damaged: {damage}") from None
     if best:
         networks, steps, _ = read_best(run_folder(path), saved_config, program.template)
@@ -152,19 +152,10 @@ def restore(
     return Learner(config, spaces, program, training, learning_lock)
 
 
-def _require_same_networks(saved: SavedModel, config: Config, name: str) -> None:
-    """If a file's arrays fit the networks that were saved, but not those of `config`: name the settings that differ."""
-    saved_config, spaces = saved.identity
-    assert spaces is not None
-    try:
-        program = Program(saved_config, saved_config.build(spaces.sizes), spaces.sizes)
-        unflatten(saved.arrays, program.template, "agent")
-    except Damaged:
-        return
-    before, now = ({**describe(each.spec), "normalize_obs": str(each.normalize_obs)} for each in (saved_config, config))
-    shown = ", ".join(
-        f"{field}={before.get(field)} there, {now.get(field)} here"
-        for field in before | now
-        if before.get(field) != now.get(field)
-    )
-    raise UsageError(f"{name} holds other networks than were asked for ({shown}): load it without that argument")
+def _require_same_networks(saved: Config, config: Config, name: str) -> None:
+    """If other settings than the saved ones were asked for, they are why the arrays of a file do not fit."""
+    before, now = ({**describe(each.spec), "normalize_obs": str(each.normalize_obs)} for each in (saved, config))
+    different = [field for field in before | now if before.get(field) != now.get(field)]
+    if different:
+        shown = ", ".join(f"{field}={before.get(field)} there, {now.get(field)} here" for field in different)
+        raise UsageError(f"{name} holds other networks than were asked for ({shown}): load it without that argument")
