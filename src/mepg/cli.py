@@ -31,6 +31,8 @@ from mepg.signals import ending_at_once, ends_at_once
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit status."""
     with cli_environment(), lasting_output() as output, contextlib.ExitStack() as to_the_end:
+        if argv is None:  # our own process. A KeyboardInterrupt could get lost in code that catches everything
+            to_the_end.enter_context(ending_at_once())
         try:
             status = exit_status(lambda: _run(argv, output, to_the_end))
         except SystemExit:  # argparse's
@@ -69,7 +71,7 @@ def _run(argv: Sequence[str] | None, output: Output, to_the_end: contextlib.Exit
 def _start(threads: int) -> None:
     """What a command that computes does first."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", str(threads))  # which NumPy reads when it is imported
-    from mepg.run.jax_process import configure_jax
+    from mepg.storage.compilation_cache import configure_jax
 
     configure_jax(threads)
 

@@ -40,7 +40,7 @@ def test_a_folder_of_the_command_line_loads_too(tmp_path):
     from mepg.storage.policy import load_policy
 
     env = Env("StubScaled-v0")
-    expected = env.spaces.scale(load_policy(Folder(tmp_path / "run"), env).act(OBS))
+    expected = env.spaces.scale(load_policy(Folder(tmp_path / "run"), env.spaces).act(OBS))
     np.testing.assert_allclose(model.predict(OBS, deterministic=True)[0], expected, atol=1e-6)
     model.learn(10)
     with pytest.raises(mepg.UsageError, match=r"holds me-sac-r, not me-sac: load it with mepg\.load"):

@@ -62,7 +62,7 @@ def test_a_run_a_policy_and_a_model_say_the_same(run, tmp_path):
         assert about["config"][name] == ours["config"][name]
 
 
-def test_a_model_of_a_later_format_is_refused(run, tmp_path):
+def test_a_model_of_another_format_is_refused(run, tmp_path):
     mepg.load(run).save(tmp_path / "model")
     about, arrays = read_archive(tmp_path / "model.zip")
     (tmp_path / "new.zip").write_bytes(to_archive({**about, "format": 3}, arrays))

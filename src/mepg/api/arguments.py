@@ -76,14 +76,14 @@ def show_run_settings(init: Callable[P, None]) -> Callable[P, None]:
     signature = inspect.signature(init)
     *named, kwargs = signature.parameters.values()
     by_name = inspect.Parameter.KEYWORD_ONLY
-    added = [inspect.Parameter(s.name, by_name, default=s.usual, annotation=s.kind) for s in _model_settings()]
+    added = [inspect.Parameter(s.name, by_name, default=s.default, annotation=s.kind) for s in _model_settings()]
     init.__signature__ = signature.replace(parameters=[*named, *added, kwargs])  # type: ignore[attr-defined]
     return init
 
 
 def pop_run_settings(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Take the settings of a run out of the arguments; one that is missing has its usual value."""
-    values = {setting.name: as_python(arguments.pop(setting.name, setting.usual)) for setting in _model_settings()}
+    """Take the settings of a run out of the arguments; one that is missing has its default."""
+    values = {setting.name: as_python(arguments.pop(setting.name, setting.default)) for setting in _model_settings()}
     for setting in _model_settings():
         setting.check(values[setting.name])
     return values

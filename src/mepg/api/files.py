@@ -14,11 +14,21 @@ import numpy.typing as npt
 import safetensors
 import safetensors.numpy
 
-from mepg.envs.env import Env
 from mepg.envs.simulators import full_id
 from mepg.errors import UsageError
 from mepg.storage.checkpoint import Checkpoints
-from mepg.storage.files import MOST_BYTES, Arrays, Damaged, count, from_npz, from_zip, read_whole, to_npz, write_whole
+from mepg.storage.files import (
+    MOST_BYTES,
+    Arrays,
+    Damaged,
+    count,
+    from_npz,
+    from_zip,
+    is_there,
+    read_whole,
+    to_npz,
+    write_whole,
+)
 from mepg.storage.folder import Folder
 from mepg.storage.identity import Identity
 
@@ -96,9 +106,9 @@ def read_model(location: Location, env: Any = None) -> SavedModel:
     try:
         if isinstance(location, str | Path):
             path = Path(location)
-            if (path / "run.json").is_file():
+            if is_there(path / "run.json"):
                 return _read_run(Folder(path), env)
-            if not with_suffix(path, ".zip").exists():
+            if not is_there(with_suffix(path, ".zip")):
                 raise UsageError(f"there is neither a model {with_suffix(path, '.zip')} nor a run {path}")
         about, arrays = read_archive(location)
     except Damaged as damage:
@@ -107,8 +117,6 @@ def read_model(location: Location, env: Any = None) -> SavedModel:
         raise UsageError(f"{name} is of format {about.get('format')!r}, which this version of mepg does not know")
     try:
         identity = Identity.from_json(about)
-        if identity.spaces is None:
-            raise KeyError("sizes")
         versions = {str(package): str(version) for package, version in about["versions"].items()}
         steps, num_timesteps, episodes = (count(about[each]) for each in ("steps", "num_timesteps", "episodes"))
         return SavedModel(identity, steps, num_timesteps, episodes, arrays, versions)
@@ -118,7 +126,7 @@ def read_model(location: Location, env: Any = None) -> SavedModel:
 
 def run_folder(location: Location) -> Folder:
     """The folder of a run; a UsageError if it is something else."""
-    if not isinstance(location, str | Path) or not (Path(location) / "run.json").is_file():
+    if not isinstance(location, str | Path) or not is_there(Path(location) / "run.json"):
         raise UsageError(f"best=True: {name_of(location)} is not the folder of a run, which keeps its best policy")
     return Folder(Path(location))
 
@@ -128,7 +136,7 @@ def _read_run(folder: Folder, env: Any) -> SavedModel:
     identity = folder.identity()
     trained_in = identity.config.env
     # An environment with another id may have the same spaces.
-    env_id = folder.env(trained_in if isinstance(env, str) and full_id(env) == trained_in else None)
+    folder.env(trained_in if isinstance(env, str) and full_id(env) == trained_in else None)
     checkpoints = Checkpoints(folder.path, identity.config)
     for step in checkpoints.steps():
         with contextlib.suppress(Damaged):
@@ -136,9 +144,6 @@ def _read_run(folder: Folder, env: Any) -> SavedModel:
             break
     else:
         raise UsageError(f"{folder.path} holds no intact checkpoint")
-    if identity.spaces is None:
-        with contextlib.closing(Env(env_id)) as opened:
-            identity = identity._replace(spaces=opened.spaces)
     return SavedModel(identity, step, step, episodes, arrays, folder.versions())
 
 

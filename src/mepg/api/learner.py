@@ -19,7 +19,7 @@ from mepg.storage.identity import Identity
 from mepg.training.assembly import assemble
 from mepg.training.config import Config
 from mepg.training.loop import Loop
-from mepg.training.program import Held, Program
+from mepg.training.program import DeviceState, Program
 from mepg.training.queries import AgentQueries
 from mepg.training.replay import Replay
 
@@ -57,7 +57,7 @@ class LearningLock:
 class TrainingState:
     """What a model without an environment has in the place of a loop, under the same names."""
 
-    held: Held
+    device_state: DeviceState
     step: int
     next_episode: int
     replay: Replay | None  # None: it was not saved with the model
@@ -148,17 +148,17 @@ class Learner:
     @property
     def state(self) -> Any:
         """The agent's."""
-        return self.program.unflatten(self.training.held)
+        return self.program.unflatten(self.training.device_state)
 
     def set_state(self, state: Any) -> None:
-        self.training.held = self.program.flatten(state)
+        self.training.device_state = self.program.flatten(state)
 
     def predict(self, observation: npt.ArrayLike, *, deterministic: bool) -> npt.NDArray[Any]:
         """Actions within the environment's own bounds, for one observation or a batch."""
         obs, is_single = self.spaces.read_observations(observation)
         with self.lock:
             if deterministic or not is_stochastic(self.config.spec):
-                actions = self.program.exploit(self.training.held, obs)
+                actions = self.program.exploit(self.training.device_state, obs)
             else:
                 self.predictions += 1
                 actions = self.queries.draw_actions(self.state, obs, self.predictions)

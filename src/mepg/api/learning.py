@@ -42,7 +42,7 @@ def run_steps(
                 variables |= step_locals(record, loop.envs.spaces.scale(actions), loop.obs.copy())
                 if not callbacks.after_step(variables):
                     break
-    loop.settle()
+    loop.check_finite()
     callbacks.end()
 
 

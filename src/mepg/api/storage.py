@@ -42,7 +42,7 @@ def save(learner: Learner, path: Location, first_step: int) -> None:
     with learner.lock:
         training, config = learner.training, learner.config
         if isinstance(training, Loop):
-            training.settle()  # networks that are no longer finite are not worth a file
+            training.check_finite()  # networks that are no longer finite are not worth a file
         saved = SavedModel(
             Identity(config, learner.spaces),
             training.step,
@@ -137,7 +137,6 @@ def restore(
     :param best: of a run's folder, the policy of its best evaluation
     """
     (saved_config, spaces), steps = saved.identity, saved.steps
-    assert spaces is not None
     config = replace(model_config.run_config(spaces.id), backend=Program.backend)
     program = Program(config, config.build(spaces.sizes), spaces.sizes)
     try:

@@ -33,6 +33,7 @@ def answer(arguments: Arguments) -> Answer:
         arguments.parser.error("the following arguments are required: ALGO, --env; or a --config that names them")
     from mepg.display import Display, preparing
     from mepg.run.session import Session
+    from mepg.storage.files import is_there
     from mepg.storage.folder import Folder
 
     config = Config.make(arguments.algorithm, arguments.set, env=arguments.env, **flags.said(arguments, Config))
@@ -50,11 +51,11 @@ def answer(arguments: Arguments) -> Answer:
             if session.result is None:
                 return _stopped(session)
         result, how = session.result, "Finished"
-    if not folder.curve_file.exists():
+    if not is_there(folder.curve_file):
         from mepg.report.figures import draw_learning_curve  # takes a second: not before the first step
 
         title = f"{config.algorithm} on {config.env}, seed {config.seed}"
-        draw_learning_curve(folder.curve_file, title, folder.evaluations(config))
+        draw_learning_curve(folder.curve_file, title, folder.evaluations(folder.config()))
     data = {"run": str(path), "finished": True, **result, "replay_bytes": folder.replay_bytes()}
     return Answer(data, _ending(how, folder, config, result))
 
