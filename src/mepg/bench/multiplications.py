@@ -23,7 +23,7 @@ class Products(NamedTuple):
     """The matrix products of one update, forward and backward."""
 
     always: list[Shape]
-    now_and_then: list[Shape]  # what is due only at some updates: the policy's, where it is delayed
+    delayed: list[Shape]  # the policy's, where it is not updated every time
 
 
 def multiplications(agent: Agent, sizes: Sizes, batch_size: int) -> Products:
@@ -39,7 +39,7 @@ def multiplications(agent: Agent, sizes: Sizes, batch_size: int) -> Products:
     needed, _ = dce_jaxpr(seen, [True] * len(seen.outvars))
     products = Products([], [])
     for shape, conditional in _products(needed):
-        (products.now_and_then if conditional else products.always).append(shape)
+        (products.delayed if conditional else products.always).append(shape)
     return products
 
 
