@@ -20,7 +20,7 @@ from pictures import draw_beliefs, draw_variants, film, inspected
 from mepg.cli import main
 from mepg.paper.experiments import FOUR_TASKS, Selection, select
 from mepg.paper.tables import improvements, paper_table, runs_of
-from mepg.report.cost import read_benchmark, with_hours
+from mepg.report.cost import read_speeds, with_hours
 from mepg.report.figures import Curves, draw_curves, make_curves
 from mepg.report.runs import Run, collect
 from mepg.report.statistics import Estimate, bootstrap, interquartile_mean, normalise, probability_of_improvement
@@ -75,7 +75,7 @@ def published() -> list[Run]:
     runs, problems = collect([ROOT / "results"])
     if problems:
         raise SystemExit("\n".join(f"{problem.path} {problem.reason}" for problem in problems))
-    return [run for run in with_hours(runs, read_benchmark(ROOT / "results" / "bench.json")) if run.finished]
+    return [run for run in with_hours(runs, read_speeds(ROOT / "results" / "bench.json")) if run.finished]
 
 
 def study(runs: Iterable[Run], variants: Iterable[str] = STUDY) -> dict[str, list[Run]]:

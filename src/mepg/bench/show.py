@@ -225,14 +225,14 @@ def _memory(loops: Results, name: str) -> str:
 
 
 def _run_times(loops: Results) -> list[tuple[str, str, str]]:
-    """Means over the tasks of each, relative to TD3."""
-    printed = {line.algorithm: line for line in paper_table(select("table3", "paper"), ()).lines}
-    minutes = {name: [cell.published.value for cell in line.cells if cell.published] for name, line in printed.items()}
+    """Means over tasks, relative to TD3."""
+    printed = {row.algorithm: row for row in paper_table(select("table3", "paper"), ()).rows}
+    minutes = {name: [cell.published.value for cell in row.cells if cell.published] for name, row in printed.items()}
     rows = []
-    for name, line in printed.items():
+    for name, row in printed.items():
         theirs = np.mean(np.divide(minutes[name], minutes["td3"]))
         here = [env["td3"]["steps_per_second"] / env[name]["steps_per_second"] for env in loops.values() if name in env]
-        rows.append((line.label, f"{theirs:.2f}", f"{np.mean(here):.2f}" if here else ""))
+        rows.append((row.label, f"{theirs:.2f}", f"{np.mean(here):.2f}" if here else ""))
     return rows
 
 

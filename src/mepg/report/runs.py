@@ -21,14 +21,14 @@ from mepg.training.config import Config
 from mepg.words import many
 
 # A folder with one of these and without run.json is a damaged run.
-TRACES = {"evaluations.npz", "metrics.csv", "policy.safetensors", "result.json", ".run.json.writing"}
+FILES_OF_A_RUN = {"evaluations.npz", "metrics.csv", "policy.safetensors", "result.json", ".run.json.writing"}
 
 
-class Clock(NamedTuple):
-    """Seconds at each evaluation, as far as metrics.csv says."""
+class Seconds(NamedTuple):
+    """Seconds since the beginning at each evaluation, from metrics.csv. None: not known."""
 
-    processor: Floats | None
-    passed: Floats | None
+    processor: Floats | None = None
+    wall: Floats | None = None
 
 
 class Run(NamedTuple):
@@ -40,9 +40,9 @@ class Run(NamedTuple):
     returns: Floats  # [T, episodes]
     finished: bool
     seconds: float | None  # None until it is finished
-    eval_seconds: float  # of these, 0 where the run does not say
+    eval_seconds: float  # of these, 0 where it is not recorded
     versions: dict[str, str]  # that it was started with
-    clock: Clock
+    seconds_at: Seconds
     hours: Floats | None = None  # core-hours: see `cost`
     hours_from: Literal["processor time", "benchmark", "wall clock"] | None = None
 
@@ -66,8 +66,8 @@ class Run(NamedTuple):
         return None if self.seconds is None else self.seconds - self.eval_seconds
 
 
-class Measured(Protocol):
-    """What a learning curve needs of a run, one's own or another's."""
+class Evaluated(Protocol):
+    """What a learning curve needs of a run, ours or published by others."""
 
     @property
     def env(self) -> str: ...
@@ -94,7 +94,7 @@ def read_run(path: Path) -> Run:
         result = folder.result(config)
         versions = folder.versions()
         steps, returns = _evaluations(folder, config)
-        clock = _clock(folder, config, steps)
+        seconds_at = _seconds_at(folder, config, steps)
         if result is not None:
             _check_policies(folder, config)
     except Damaged as damage:
@@ -102,7 +102,7 @@ def read_run(path: Path) -> Run:
     except (OSError, RecursionError, MemoryError, OverflowError, ValueError, KeyError) as error:
         raise UsageError(f"{path} cannot be read: {type(error).__name__}: {error}") from None
     seconds, eval_seconds = (None, 0.0) if result is None else _check_result(folder, config, result, returns)
-    return Run(path, config, steps, returns, result is not None, seconds, eval_seconds, versions, clock)
+    return Run(path, config, steps, returns, result is not None, seconds, eval_seconds, versions, seconds_at)
 
 
 def collect(paths: Iterable[Path]) -> tuple[list[Run], list[Problem]]:
@@ -129,22 +129,22 @@ def collect(paths: Iterable[Path]) -> tuple[list[Run], list[Problem]]:
 
 
 def _folders(path: Path) -> Iterator[tuple[Path, str | None]]:
-    """Folders that hold a run, or should, with what is wrong if that can be seen from outside.
+    """Folders that hold a run, or should, with what is wrong if that can be seen without reading the run.
 
     A link to a run is followed, any other is not: it may lead in a circle, or to a whole disk.
     """
     unreadable: list[OSError] = []
     links: list[Path] = []
-    for place, folders, files in os.walk(path, onerror=unreadable.append):
+    for parent, folders, files in os.walk(path, onerror=unreadable.append):
         if "run.json" in files:
             folders.clear()  # deeper folders belong to the run
-            yield Path(place), None
-        elif TRACES & set(files):
+            yield Path(parent), None
+        elif FILES_OF_A_RUN & set(files):
             folders.clear()
-            yield Path(place), "holds files of a run, but no run.json that says which run"
+            yield Path(parent), "holds files of a run, but no run.json that says which run"
         else:
             folders[:] = sorted(name for name in folders if not name.startswith("."))
-            links += [link for name in (*folders, *sorted(files)) if (link := Path(place, name)).is_symlink()]
+            links += [link for name in (*folders, *sorted(files)) if (link := Path(parent, name)).is_symlink()]
     for link in links:  # last, so that a run goes by its own name
         if not link.exists():
             yield link, "is a link that leads nowhere"
@@ -164,16 +164,18 @@ def _evaluations(folder: Folder, config: Config) -> tuple[npt.NDArray[np.int64],
             raise UsageError(f"{folder.path} holds a finished run without its {folder.evaluations_file.name}")
         return np.zeros(0, np.int64), np.zeros((0, config.eval_episodes))
     evaluations = folder.evaluations(config)
-    whole = -(-config.steps // config.eval_every)  # rounded up: the last step is evaluated too
+    expected = -(-config.steps // config.eval_every)  # rounded up: the last step is evaluated too
     if list(evaluations) != [min((i + 1) * config.eval_every, config.steps) for i in range(len(evaluations))]:
         raise UsageError(f"{folder.evaluations_file} has evaluations at other steps than the run's")
     if any(len(episodes) != config.eval_episodes for episodes in evaluations.values()):
         raise UsageError(
             f"{folder.evaluations_file} has other than {many(config.eval_episodes, 'episode')} an evaluation"
         )
-    if folder.result_file.exists() and len(evaluations) != whole:
-        raise UsageError(f"{folder.path} holds a finished run with {len(evaluations)} of {many(whole, 'evaluation')}")
-    if not folder.result_file.exists() and len(evaluations) == whole and not (folder.path / "checkpoints").exists():
+    if folder.result_file.exists() and len(evaluations) != expected:
+        raise UsageError(
+            f"{folder.path} holds a finished run with {len(evaluations)} of {many(expected, 'evaluation')}"
+        )
+    if not folder.result_file.exists() and len(evaluations) == expected and not (folder.path / "checkpoints").exists():
         raise UsageError(f"{folder.path} holds a finished run without its {folder.result_file.name}")
     returns = np.array([[episode.total for episode in episodes] for episodes in evaluations.values()], float)
     if not np.isfinite(returns).all():
@@ -181,35 +183,36 @@ def _evaluations(folder: Folder, config: Config) -> tuple[npt.NDArray[np.int64],
     return np.array(list(evaluations), np.int64), returns.reshape(len(evaluations), config.eval_episodes)
 
 
-def _clock(folder: Folder, config: Config, steps: npt.NDArray[np.int64]) -> Clock:
-    """From metrics.csv. A finished run's has to be what was written; an unfinished one can do without."""
+def _seconds_at(folder: Folder, config: Config, steps: npt.NDArray[np.int64]) -> Seconds:
+    """From metrics.csv. A finished run's has to match its checksum; an unfinished one can do without."""
     ending = folder.ending(config)
     if ending is not None:
         sealed = ending.files.get(folder.metrics_file.name)
-        return Clock(None, None) if sealed is None else _read_clock(read_until(folder.metrics_file, sealed), steps)
+        return Seconds() if sealed is None else _read_seconds(read_until(folder.metrics_file, sealed), steps)
     try:
-        return _read_clock(read_whole(folder.metrics_file), steps)
+        return _read_seconds(read_whole(folder.metrics_file), steps)
     except (Damaged, ValueError, KeyError):
-        return Clock(None, None)
+        return Seconds()
 
 
-def _read_clock(content: bytes, steps: npt.NDArray[np.int64]) -> Clock:
-    rows = list(csv.DictReader(content.decode("ascii", "replace").splitlines()))
-    whole = [row for row in rows if None not in row.values()]  # the last may be half written
-    at = np.array([float(row["time/total_timesteps"]) for row in whole])
-    speed, processor = (
-        np.array([float(row.get(name) or "nan") for row in whole]) for name in ("time/fps", "time/processor_seconds")
+def _read_seconds(metrics: bytes, steps: npt.NDArray[np.int64]) -> Seconds:
+    lines = csv.DictReader(metrics.decode("ascii", "replace").splitlines())
+    complete = [line for line in lines if None not in line.values()]  # the last may be half written
+    known_steps = np.array([float(line["time/total_timesteps"]) for line in complete])
+    fps, processor = (
+        np.array([float(line.get(name) or "nan") for line in complete])
+        for name in ("time/fps", "time/processor_seconds")
     )
-    passed = np.cumsum(np.diff(at, prepend=0.0) / np.maximum(speed, 1e-9))
-    return Clock(_read_off(steps, at, processor), _read_off(steps, at, passed))
+    wall = np.cumsum(np.diff(known_steps, prepend=0.0) / np.maximum(fps, 1e-9))
+    return Seconds(_interpolated(steps, known_steps, processor), _interpolated(steps, known_steps, wall))
 
 
-def _read_off(steps: npt.NDArray[np.int64], at: Floats, seconds: Floats) -> Floats | None:
+def _interpolated(steps: npt.NDArray[np.int64], known_steps: Floats, seconds: Floats) -> Floats | None:
     """Seconds at these steps; None unless they are known throughout, and grow."""
-    if not len(at) or not (np.diff(seconds, prepend=0.0) >= 0).all() or not seconds[-1] < 1e12:
+    if not len(known_steps) or not (np.diff(seconds, prepend=0.0) >= 0).all() or not seconds[-1] < 1e12:
         return None
-    found: Floats = np.interp(steps, [0.0, *at], [0.0, *seconds])
-    return found
+    interpolated: Floats = np.interp(steps, [0.0, *known_steps], [0.0, *seconds])
+    return interpolated
 
 
 def _check_policies(folder: Folder, config: Config) -> None:
