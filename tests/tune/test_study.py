@@ -30,7 +30,7 @@ def test_a_study_finds_the_better_end_and_prunes_the_worse(tmp_path, at_once):
     assert p < 0.05
     # The mean over seeds 0 and 1 of the last five of eight evaluations.
     assert best.score == pytest.approx(100 * (1 - p) * (4 + 5 + 6 + 7 + 8) / 40 + 1)
-    pruned = [trial for trial in trials if trial.pruned]
+    pruned = [trial for trial in trials if trial.state == "PRUNED"]
     assert all(float(trial.settings[0].partition("=")[2]) > p for trial in pruned)
     content = json.loads((tmp_path / "a" / "best.json").read_text())
     assert content["set"] == ["warmup=10", *best.settings]

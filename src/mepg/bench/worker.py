@@ -9,17 +9,19 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, Required, TypedDict, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 
 from mepg.system import peak_memory
 
 if TYPE_CHECKING:
     from mepg.bench.multiplications import Multiplier
     from mepg.core.types import Sizes
+    from mepg.envs.env import Env
     from mepg.training.config import Config
     from mepg.training.loop import Loop
     from mepg.training.program import Program
@@ -125,19 +127,12 @@ def updates(task: Task) -> Measure:
 
 def loop(task: Task) -> Measure:
     """Training as it is, without evaluations; and what it cannot avoid, the multiplications and the environment."""
-    training = _make_loop(task)
-    steps, env, spec = iter(training), training.eval_env, training.config.spec
+    training, steps = _warm_loop(task)
+    env, spec = training.eval_env, training.config.spec
     assert env is not None
-    for _ in range(WARMUP + 10):
-        next(steps)
     multiply, count = _multiplier(training.config, env.sizes)
     rng = np.random.default_rng(0)
     actions = np.array([env.spaces.actions.random(rng) for _ in range(task["steps"])], np.float32)
-
-    def simulate() -> None:
-        for action in actions:
-            if env.step(action).over:
-                env.reset(0)
 
     env.reset(0)
 
@@ -147,7 +142,7 @@ def loop(task: Task) -> Measure:
         answer = {
             "seconds": seconds,
             "processor": (time.process_time() - used) / task["steps"],
-            "environment": timed(simulate) / task["steps"],
+            "environment": timed(lambda: _play(env, actions)) / task["steps"],
             "multiplications": timed(multiply) / count * spec.updates_per_step,
         }
         time.sleep(0.1)  # BLAS's threads spin for a while longer, in the way of the next contender
@@ -159,8 +154,6 @@ def loop(task: Task) -> Measure:
 def simulator(task: Task) -> Measure:
     """Steps of an environment as it comes, and through this package: `Env`, and PyBullet in fewer calls."""
     import os
-
-    import gymnasium
 
     from mepg.envs.env import Env
     from mepg.envs.simulators import make
@@ -174,25 +167,20 @@ def simulator(task: Task) -> Measure:
     actions = np.array([wrapped.spaces.actions.random(rng) for _ in range(steps)], np.float32)
     scaled = [wrapped.spaces.scale(action) for action in actions]
 
-    def step_wrapped() -> None:
-        for action in actions:
-            if wrapped.step(action).over:
-                wrapped.reset(0)
-
-    def step_plain(env: gymnasium.Env[Any, Any]) -> None:
+    def play_plain() -> None:
         for action in scaled:
-            _, _, terminated, truncated, _ = env.step(action)
+            _, _, terminated, truncated, _ = plain.step(action)
             if terminated or truncated:
-                env.reset(seed=0)
+                plain.reset(seed=0)
 
     def measure() -> dict[str, float]:
         wrapped.reset(0)
         plain.reset(seed=0)
-        step_wrapped()  # not timed: the others have filled the caches
-        step_plain(plain)
+        _play(wrapped, actions)  # not timed: the others have filled the caches
+        play_plain()
         return {
-            "seconds": timed(step_wrapped) / steps,
-            "environment": timed(lambda: step_plain(plain)) / steps,
+            "seconds": timed(lambda: _play(wrapped, actions)) / steps,
+            "environment": timed(play_plain) / steps,
         }
 
     return measure
@@ -200,27 +188,29 @@ def simulator(task: Task) -> Measure:
 
 def evaluation(task: Task) -> Measure:
     """Training, and an evaluation of ten episodes beside it."""
-    loop = _make_loop(task)
-    steps = iter(loop)
-    for _ in range(WARMUP + 10):
-        next(steps)
-    loop.evaluate()
+    training, steps = _warm_loop(task)
+    training.evaluate()
 
     def measure() -> dict[str, float]:
         step = timed(lambda: [next(steps) for _ in range(task["steps"])]) / task["steps"]
-        evaluating = timed(loop.evaluate)
-        length = sum(episode.length for episode in loop.evaluations[loop.step])
-        return {"seconds": step, "evaluation": evaluating, "evaluation_steps": length}
+        seconds = timed(training.evaluate)
+        length = sum(episode.length for episode in training.evaluations[training.step])
+        return {"seconds": step, "evaluation": seconds, "evaluation_steps": length}
 
     return measure
 
 
 def first_step(task: Task) -> Measure:
     """Ready after the first step with an update; measures nothing."""
-    steps = iter(_make_loop(task))
-    for _ in range(WARMUP + 1):
-        next(steps)
+    _warm_loop(task, updates=1)
     return lambda: {}
+
+
+def _play(env: Env, actions: Iterable[npt.NDArray[np.float32]]) -> None:
+    """Take these actions, in as many episodes as it takes."""
+    for action in actions:
+        if env.step(action).over:
+            env.reset(0)
 
 
 def _sizes(env_id: str) -> Sizes:
@@ -246,13 +236,18 @@ def _multiplier(config: Config, sizes: Sizes) -> tuple[Multiplier, int]:
     return Multiplier(always * count + delayed * (count // actor_every)), count
 
 
-def _make_loop(task: Task) -> Loop:
+def _warm_loop(task: Task, updates: int = 10) -> tuple[Loop, Iterator[object]]:
+    """A training loop after so many steps with updates, and an iterator over its further steps."""
     from mepg.envs.env import Env
     from mepg.envs.vector import make_envs
     from mepg.training.assembly import assemble
 
     config = _config(task, f"warmup={WARMUP}")
-    return assemble(config, make_envs(config.env), Env(config.env))
+    training = assemble(config, make_envs(config.env), Env(config.env))
+    steps = iter(training)
+    for _ in range(WARMUP + updates):
+        next(steps)
+    return training, steps
 
 
 def timed(function: Callable[[], object]) -> float:

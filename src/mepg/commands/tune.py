@@ -78,5 +78,5 @@ def answer(arguments: Arguments) -> Answer:
 def _say(trial: "FinishedTrial") -> None:
     """What came of a trial, as soon as it is known; on standard error where the answer is for programs."""
     end = f"failed: {trial.reason}" if trial.score is None else f"{trial.score:10,.1f}"
-    end += " pruned" * trial.pruned
+    end += " pruned" * (trial.state == "PRUNED")
     print(plain(f"trial {trial.number:>3}  {' '.join(trial.settings)}  {end}"), flush=True)

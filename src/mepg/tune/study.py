@@ -46,12 +46,12 @@ class RunningTrial(NamedTuple):
 
 
 class FinishedTrial(NamedTuple):
-    """A trial that is complete, pruned or failed."""
+    """A trial that has ended."""
 
     number: int
     settings: list[str]
+    state: str  # as Optuna names it: COMPLETE, PRUNED or FAIL
     score: float | None  # None: it failed
-    pruned: bool = False
     reason: str = ""  # why it failed
 
 
@@ -88,7 +88,7 @@ class Study:
         for failure in failures:
             for number, running in list(self._running.items()):
                 if failure.job in running.jobs:
-                    self._fail(number, failure.reason)
+                    self._tell(number, "FAIL", reason=failure.reason)
         if time.monotonic() - self._reported > REPORT_EVERY:
             self.report()
 
@@ -102,9 +102,9 @@ class Study:
                 if step not in reported:
                     trial.report(score, step)
             if all(job.finished() for job in jobs):
-                self._complete(number, scores[max(scores)])
+                self._tell(number, "COMPLETE", scores[max(scores)])
             elif scores and trial.should_prune():
-                self._prune(number, scores[max(scores)])
+                self._tell(number, "PRUNED", scores[max(scores)])
 
     def has_ended(self, job: Job) -> bool:
         """Whether the job's trial has ended, so that its other runs need not go on."""
@@ -126,7 +126,7 @@ class Study:
                 f"{self.folder} is damaged: its journal says that trial {trial.number} scored {trial.value:g}, "
                 f"and its runs {scores[max(scores)]:g}"
             )
-        return FinishedTrial(trial.number, settings, trial.value)
+        return FinishedTrial(trial.number, settings, "COMPLETE", trial.value)
 
     def counts(self) -> dict[str, int]:
         """How many trials are in which state."""
@@ -148,32 +148,23 @@ class Study:
             jobs = self._jobs(trial.number, settings)
             missing = [job for job in jobs if not job.finished()]
         except UsageError as error:  # settings that exclude each other, or a folder that holds something else
-            self._fail(trial.number, str(error))
+            self._tell(trial.number, "FAIL", reason=str(error))
             return
         self._running[trial.number] = RunningTrial(trial, settings, jobs)
         yield from missing
 
-    def _complete(self, number: int, score: float) -> None:
-        trial, settings, _ = self._running.pop(number)
-        self._study.tell(trial, score)
-        self._write_best()
-        self._callback(FinishedTrial(number, settings, score))
-
-    def _prune(self, number: int, score: float) -> None:
+    def _tell(self, number: int, state: str, score: float | None = None, reason: str = "") -> None:
+        """Tell Optuna how a trial ended."""
         from optuna.trial import TrialState
 
         trial, settings, jobs = self._running.pop(number)
-        self._study.tell(trial, state=TrialState.PRUNED)
-        for job in jobs:  # its replay buffer is nearly all of its size
-            Checkpoints(job.folder, job.config).drop_replay()
-        self._callback(FinishedTrial(number, settings, score, pruned=True))
-
-    def _fail(self, number: int, reason: str) -> None:
-        from optuna.trial import TrialState
-
-        trial, settings, _ = self._running.pop(number)
-        self._study.tell(trial, state=TrialState.FAIL)
-        self._callback(FinishedTrial(number, settings, None, reason=reason))
+        self._study.tell(trial, score if state == "COMPLETE" else None, TrialState[state])
+        if state == "COMPLETE":
+            self._write_best()
+        elif state == "PRUNED":
+            for job in jobs:  # the replay buffer is nearly all of its size
+                Checkpoints(job.folder, job.config).drop_replay()
+        self._callback(FinishedTrial(number, settings, state, score, reason))
 
     def _write_best(self) -> None:
         best, objective = self.best(), self.objective
