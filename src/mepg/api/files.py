@@ -30,6 +30,8 @@ Location = str | Path | IO[bytes]  # where a file is: its path, or the file itse
 def with_suffix(path: str | Path, suffix: str) -> Path:
     """The path as it is if it has a suffix, or with this one: `hopper` is hopper.zip."""
     path = Path(path)
+    if path.name in ("", "..") or "\0" in path.name:
+        raise UsageError(f"{str(path)!r} is not the name of a file: give a path such as 'model{suffix}'")
     return path if path.suffix else path.with_name(path.name + suffix)
 
 
