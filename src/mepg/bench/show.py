@@ -19,7 +19,7 @@ from mepg.words import many
 
 Results = Mapping[str, Any]
 OURS, THEIRS, LIMIT = "#1f6fb4", "#9aa3ad", "#d1495b"
-# Bars of the picture: what follows an algorithm's name in the results, and a colour.
+# Bars of the picture: the suffix of an algorithm's name in the results, and a colour.
 LOOPS = {
     "native, mixed": (" mixed", "#0b3c66"),
     "native": ("", OURS),
@@ -165,33 +165,35 @@ def draw(results: Results, path: Path) -> None:
     figure = Figure(figsize=(11, 5.4))
     left, right = figure.subplots(1, 2, gridspec_kw={"width_ratios": (1, 1.35)})
     updates, loops = results["updates"], results["loops"][HOPPER]
-    y = np.arange(len(MAIN))
+    rows = range(len(MAIN))
     bare = [updates[name]["multiplications_milliseconds"] for name in MAIN]
     xla = [updates[name]["milliseconds"] for name in MAIN]
     native = [updates[name].get("native_milliseconds", 0.0) for name in MAIN]
-    left.barh(y, xla, color=THEIRS, label="update, XLA")
-    left.barh(y, native, height=0.55, color=OURS, label="update, native")
-    left.barh(y, bare, height=0.15, color=LIMIT, label="its products in OpenBLAS")
-    for place, name in enumerate(MAIN):
-        left.text(xla[place], place, f" {updates[name].get('native_gain', 1.0):.2f}x", va="center", fontsize=9)
-    left.set_yticks(y, [name.upper() for name in MAIN])
+    left.barh(rows, xla, color=THEIRS, label="update, XLA")
+    left.barh(rows, native, height=0.55, color=OURS, label="update, native")
+    left.barh(rows, bare, height=0.15, color=LIMIT, label="its products in OpenBLAS")
+    for row, name in enumerate(MAIN):
+        left.text(xla[row], row, f" {updates[name].get('native_gain', 1.0):.2f}x", va="center", fontsize=9)
+    left.set_yticks(rows, [name.upper() for name in MAIN])
     left.set(xlabel="ms on Ant, one core", title="An update, by XLA and in native code")
     left.set_xlim(right=1.15 * max(updates[name]["milliseconds"] for name in MAIN))
     left.invert_yaxis()
     left.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=3)
 
     speeds = {
-        label: {y: loops[name + ending]["steps_per_second"] for y, name in enumerate(MAIN) if name + ending in loops}
-        for label, (ending, _) in LOOPS.items()
+        label: {
+            row: loops[name + suffix]["steps_per_second"] for row, name in enumerate(MAIN) if name + suffix in loops
+        }
+        for label, (suffix, _) in LOOPS.items()
     }
-    there = [label for label, some in speeds.items() if some]
-    width = 0.86 / len(there)
-    for k, label in enumerate(there):
-        rows = [row + (k - (len(there) - 1) / 2) * width for row in speeds[label]]
-        right.barh(rows, list(speeds[label].values()), 0.9 * width, color=LOOPS[label][1], label=label)
-        for row, speed in zip(rows, speeds[label].values(), strict=True):
-            right.text(speed, row, f" {speed:.0f}", va="center", fontsize=7)
-    right.set_yticks(y, [name.upper() for name in MAIN])
+    measured = [label for label, by_row in speeds.items() if by_row]
+    height = 0.86 / len(measured)
+    for i, label in enumerate(measured):
+        ys = [row + (i - (len(measured) - 1) / 2) * height for row in speeds[label]]
+        right.barh(ys, list(speeds[label].values()), 0.9 * height, color=LOOPS[label][1], label=label)
+        for y, speed in zip(ys, speeds[label].values(), strict=True):
+            right.text(speed, y, f" {speed:.0f}", va="center", fontsize=7)
+    right.set_yticks(rows, [name.upper() for name in MAIN])
     right.set(xlabel="steps/s on Hopper, one core", title="Training, without evaluations")
     right.invert_yaxis()
     right.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.11), ncols=5)
@@ -230,9 +232,9 @@ def _run_times(loops: Results) -> list[tuple[str, str, str]]:
     minutes = {name: [cell.published.value for cell in row.cells if cell.published] for name, row in printed.items()}
     rows = []
     for name, row in printed.items():
-        theirs = np.mean(np.divide(minutes[name], minutes["td3"]))
-        here = [env["td3"]["steps_per_second"] / env[name]["steps_per_second"] for env in loops.values() if name in env]
-        rows.append((row.label, f"{theirs:.2f}", f"{np.mean(here):.2f}" if here else ""))
+        published = np.mean(np.divide(minutes[name], minutes["td3"]))
+        ours = [env["td3"]["steps_per_second"] / env[name]["steps_per_second"] for env in loops.values() if name in env]
+        rows.append((row.label, f"{published:.2f}", f"{np.mean(ours):.2f}" if ours else ""))
     return rows
 
 

@@ -1,4 +1,4 @@
-"""The paper's part of a report: its tables and figures, where runs of its experiments are there."""
+"""The paper's part of a report: those of its tables and figures for which there are runs."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from mepg.storage.files import write_whole
 from mepg.training.loop import Evaluations
 from mepg.words import many
 
-WINDOW = 10  # evaluations, where there are the paper's 200; fewer where there are fewer
+WINDOW = 10  # evaluations, for the paper's 200; fewer for shorter runs
 INK, LINE = "#444444", "#1f5fa8"
 # Complete, so that no style of the user's shows through.
 STYLE = style.context(["default", {

@@ -233,7 +233,7 @@ class Study:
 
 
 def require_optuna() -> None:
-    """A UsageError says how to install Optuna, if it is missing. It is silenced."""
+    """Import and silence Optuna; a UsageError says how to install it."""
     try:
         import optuna
     except ImportError:
