@@ -39,14 +39,14 @@ def answer(arguments: Arguments) -> Answer:
         find(name)
     err = Console(stderr=True, highlight=False)
     if arguments.algorithms:
-        with _progress(err) as progress:
-            updates = measure_updates(arguments.algorithms, arguments.rounds, progress)
+        with _watching(err) as watch:
+            updates = measure_updates(arguments.algorithms, arguments.rounds, watch)
         return Answer(updates, updates_table(updates))
     Env("HopperBulletEnv-v0").close()  # an error that says how to install PyBullet, if it is missing
     peers = [prepare(name, arguments.peers, err.print) for name in arguments.against]
     arguments.out.mkdir(parents=True, exist_ok=True)
-    with _progress(err) as progress:
-        results = measure(arguments.rounds, peers, progress)
+    with _watching(err) as watch:
+        results = measure(arguments.rounds, peers, watch)
     results["about"]["peers"] = {peer.name: peer.versions for peer in peers}
     write_json(arguments.out / "bench.json", results)
     text = to_markdown(results)
@@ -58,13 +58,13 @@ def answer(arguments: Arguments) -> Answer:
 
 
 @contextlib.contextmanager
-def _progress(console: "Console") -> Iterator[Callable[[str, int, int], None]]:
+def _watching(console: "Console") -> Iterator[Callable[[str, int, int], None]]:
     """What is being measured, and how far it has got: one line that changes, or several where there is no terminal."""
     with console.status("") as status:
 
-        def show(title: str, turn: int, rounds: int) -> None:
-            status.update(f"{title} ({turn} of {rounds})")
+        def watch(what: str, turn: int, rounds: int) -> None:
+            status.update(f"{what} ({turn} of {rounds})")
             if turn == 0 and not console.is_terminal:
-                console.print(title)
+                console.print(what)
 
-        yield show
+        yield watch
