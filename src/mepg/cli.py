@@ -31,6 +31,8 @@ from mepg.signals import ending_at_once, ends_at_once
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit status."""
     with cli_environment(), lasting_output() as output, contextlib.ExitStack() as to_the_end:
+        if argv is None:  # our own process. A KeyboardInterrupt could get lost in code that catches everything
+            to_the_end.enter_context(ending_at_once())
         try:
             status = exit_status(lambda: _run(argv, output, to_the_end))
         except SystemExit:  # argparse's

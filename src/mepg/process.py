@@ -54,7 +54,11 @@ def exit_status(act: Callable[[], int]) -> int:
         said, status = f"{error.filename}: {error.strerror}" if named else str(error), EXIT_FAILURE
     except MemoryError as error:
         said, status = f"there is not enough memory: {error}", EXIT_FAILURE
-    print(f"mepg: {plain(said)}", file=sys.stderr)
+    except ImportError as error:
+        if "failed to map" not in str(error):  # the system's words for a library that does not fit into memory
+            raise
+        said, status = f"there is not enough memory to load a library: {error}", EXIT_FAILURE
+    print(f"mepg: {plain(said)}".replace("\n", "\\n"), file=sys.stderr)  # a folder's name may have an end of line
     return status
 
 

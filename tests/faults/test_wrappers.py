@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from gymnasium import wrappers
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
-from mepg.run.config import Config, Sitting
 
 from mepg.run.session import Session
+from mepg.training.config import Config, SessionOptions
 
 pytestmark = pytest.mark.faults
 
@@ -53,7 +53,7 @@ def train(env_id, folder, envs, cuts=()):
     config = Config.make("me-sac", settings, env=env_id, steps=240, eval_every=120, eval_episodes=1, envs=envs)
     notes = []
     for cut in (*cuts, None):
-        with Session(config, folder, Sitting(checkpoint_every=36)) as session:
+        with Session(config, folder, SessionOptions(checkpoint_every=36)) as session:
             for record in session:
                 if cut is not None and record.step >= cut:
                     break

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from mepg.bench.peers import Peer
 from mepg.bench.worker import Task
 from mepg.errors import RunFailure
 from mepg.native.build import CannotBuild, find_compiler
+from mepg.signals import cleaning_up
 from mepg.storage.folder import versions
 
 MAIN = ("me-ddpg", "ddpg", "td3", "me-sac", "sac")
@@ -102,13 +104,18 @@ class Contender:
         self._errors.close()
 
 
+def _close(contenders: Iterable[Contender]) -> None:
+    for contender in contenders:
+        contender.close()
+
+
 def in_turns(
     title: str, contenders: Mapping[str, Contender], rounds: int, progress: ShowProgress, *, together: bool = False
 ) -> dict[str, Turns]:
     """`rounds` turns of each contender: one after the other, or all `together`."""
     turns: dict[str, Turns] = {name: [] for name in contenders}
     groups = [list(contenders)] if together else [[name] for name in contenders]
-    try:
+    with cleaning_up(lambda: _close(contenders.values())):
         progress(f"{title}: starting", 0, rounds)
         for contender in contenders.values():
             contender.wait_until_ready()
@@ -119,9 +126,6 @@ def in_turns(
                     contenders[name].start_turn()
                 for name in group:
                     turns[name].append(contenders[name].answer())
-    finally:
-        for contender in contenders.values():
-            contender.close()
     return turns
 
 
@@ -269,7 +273,8 @@ class Benchmark:
         """Seconds from the command to the first step with an update: with nothing compiled yet, and the second time."""
         task: Task = {"measurement": "first_step", "algorithm": "me-sac", "env": HOPPER}
         seconds = []
-        with tempfile.TemporaryDirectory() as cache:
+        cache = tempfile.mkdtemp(prefix="mepg-bench-")
+        with cleaning_up(lambda: shutil.rmtree(cache, ignore_errors=True)):
             for turn in range(4):
                 self._progress("time to the first step", turn, 4)
                 start = time.perf_counter()

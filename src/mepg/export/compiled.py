@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -16,6 +16,7 @@ from mepg.core.types import Sizes
 from mepg.envs.spaces import Row
 from mepg.errors import RunFailure
 from mepg.native import build
+from mepg.signals import cleaning_up
 
 FLAGS = ("-std=c99", "-O2")
 _COMPILERS = ("cc", "gcc", "clang")
@@ -70,8 +71,8 @@ def act_compiled(
         signature="int (*volatile act)(const float *)" if discrete else "void (*volatile act)(const float *, float *)",
         call="action[i][0] = act(obs[i])" if discrete else "act(obs[i], action[i])",
     )
-    with tempfile.TemporaryDirectory(prefix="mepg-c-") as name:
-        place = Path(name)
+    place = Path(tempfile.mkdtemp(prefix="mepg-c-"))
+    with cleaning_up(lambda: shutil.rmtree(place, ignore_errors=True)):
         (place / "policy.h").write_text(header)
         (place / "trial.c").write_text(text)
         _run([*compiler, *flags, "-o", "trial", "trial.c", "-lm"], place)
@@ -90,14 +91,11 @@ def _run(command: list[str], place: Path, given: bytes = b"") -> bytes:
         )  # fmt: skip
     except OSError as error:
         raise RunFailure(f"{command[0]} cannot be started: {error.strerror}{_WAY_OUT}") from None
-    with process:
+    with process, build.ending_with_us(process):
         try:
             said, complaint = process.communicate(given, timeout=_SECONDS)
-        except BaseException as error:
-            os.killpg(process.pid, signal.SIGKILL)
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise RunFailure(f"{command[0]} did not finish within {_SECONDS} s{_WAY_OUT}") from None
-            raise
+        except subprocess.TimeoutExpired:
+            raise RunFailure(f"{command[0]} did not finish within {_SECONDS} s{_WAY_OUT}") from None
     if process.returncode:
         lines = complaint.decode(errors="replace").splitlines()
         first = next((line for line in lines if "error" in line), "".join(lines[:1]))

@@ -15,8 +15,10 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from mepg.native.processor import Instructions
+from mepg.signals import cleaning_up
 from mepg.system import load
 
 _HEADER = Path(__file__).with_name("kernels.h")
@@ -138,10 +140,8 @@ def _workplace(folder: Path) -> Iterator[tuple[Path, bool]]:
         place, kept = Path(tempfile.mkdtemp(prefix="build-", dir=folder)), True
     except (OSError, _Untrusted):
         place, kept = Path(tempfile.mkdtemp(prefix="mepg-native-")), False
-    try:
+    with cleaning_up(lambda: shutil.rmtree(place, ignore_errors=True)):
         yield place, kept
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
 
 
 def _check(path: Path, is_kind: object) -> None:
@@ -196,18 +196,25 @@ def _run(command: list[str]) -> str:
     except OSError as error:
         raise CannotBuild(f"{command[0]} cannot be started: {error.strerror}") from error
     patience = _patience()
-    with process:
+    with process, ending_with_us(process):
         try:
             said, _ = process.communicate(timeout=patience)
-        except BaseException as error:
-            os.killpg(process.pid, signal.SIGKILL)
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise CannotBuild(f"{command[0]} did not finish within {patience:.0f} s") from error
-            raise
+        except subprocess.TimeoutExpired as error:
+            raise CannotBuild(f"{command[0]} did not finish within {patience:.0f} s") from error
     if process.returncode:
         first = next((line for line in said.splitlines() if "error" in line), said.strip().partition("\n")[0])
         raise CannotBuild(f"{command[0]} failed: {first or f'exit code {process.returncode}'}")
     return said
+
+
+def ending_with_us(process: subprocess.Popen[Any]) -> contextlib.AbstractContextManager[None]:
+    """Kill it at the end of the block, if it is still there, and all that it has started in its group."""
+
+    def kill() -> None:
+        if process.returncode is None:  # else its number may be another's by now
+            os.killpg(process.pid, signal.SIGKILL)
+
+    return cleaning_up(kill)
 
 
 def _patience() -> float:

@@ -7,6 +7,7 @@ the time that passed, waiting included.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 from mepg.algos import find
 from mepg.errors import UsageError
 from mepg.report.runs import Run
-from mepg.storage.files import Damaged, finite, read_json
+from mepg.storage.files import Damaged, Unreadable, finite, is_there, read_json
 from mepg.words import many
 
 
@@ -30,8 +31,13 @@ class MeasuredSpeeds(NamedTuple):
 
 def find_speeds(paths: Iterable[Path]) -> MeasuredSpeeds | None:
     """The first bench.json in these folders."""
-    files = (path / "bench.json" for path in paths)
-    return next((read_speeds(file) for file in files if file.is_file()), None)
+    for path in paths:
+        exists = False
+        with contextlib.suppress(Unreadable):  # a folder that we may not enter: its runs are left out, by name
+            exists = is_there(path / "bench.json")
+        if exists:
+            return read_speeds(path / "bench.json")
+    return None
 
 
 def read_speeds(path: Path) -> MeasuredSpeeds:

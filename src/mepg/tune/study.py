@@ -9,6 +9,8 @@ best.json              the best settings so far, as `mepg train --config` takes 
 from __future__ import annotations
 
 import json
+import os
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +25,7 @@ from mepg.scheduler.jobs import Job
 from mepg.scheduler.schedule import Failure
 from mepg.scheduler.worker import wait_for_predecessor
 from mepg.storage.checkpoint import Checkpoints
-from mepg.storage.files import write_json
+from mepg.storage.files import Damaged, Unreadable, is_there, names_in, not_writable, read_whole, write_json
 from mepg.storage.folder import Folder
 from mepg.training.config import Config
 from mepg.tune.objective import Objective, intermediate_scores
@@ -147,6 +149,8 @@ class Study:
         try:
             jobs = self._jobs(trial.number, settings)
             missing = [job for job in jobs if not job.finished()]
+        except Unreadable:  # which says nothing about the trial
+            raise
         except UsageError as error:  # settings that exclude each other, or a folder that holds something else
             self._tell(trial.number, "FAIL", reason=str(error))
             return
@@ -175,12 +179,13 @@ class Study:
 
     def _open(self, journal: Path) -> optuna.Study:
         """The study in the journal, or a new one; a UsageError if it is another study, or damaged."""
-        if Folder(self.folder).config_file.exists():
+        if is_there(Folder(self.folder).config_file):
             raise UsageError(f"{self.folder} holds a run; choose another --out")
         _drop_partial_line(journal)
         try:
             study = self._load(journal)
-            started = [int(path.name[:4]) for path in (self.folder / "trials").glob("[0-9][0-9][0-9][0-9]-seed*")]
+            matches = (re.match(r"([0-9]{4})-seed", name) for name in names_in(self.folder / "trials"))
+            started = [int(match[1]) for match in matches if match]
             if started and max(started) >= len(study.trials):
                 raise UsageError(
                     f"{journal} is damaged: it does not know of trial {max(started)}, whose runs are there"
@@ -188,6 +193,8 @@ class Study:
             return study
         except UsageError:
             raise
+        except OSError as error:
+            raise not_writable(self.folder, error) from None
         except Exception as error:  # whatever Optuna's own reader raises
             raise UsageError(f"{journal} is not a journal of Optuna, or it is damaged: {error!r}") from None
 
@@ -256,7 +263,10 @@ def _drop_partial_line(journal: Path) -> None:
 
     Optuna ignores a last line that it cannot read, and fails on it later: here it is an error at once.
     """
-    content = journal.read_bytes() if journal.exists() else b""
+    try:
+        content = read_whole(journal) if is_there(journal) else b""
+    except Damaged as damage:
+        raise UsageError(f"{journal} is not a journal of Optuna: {damage}") from None
     *lines, last = content.split(b"\n")
     for number, line in enumerate(lines, start=1):
         try:
@@ -264,4 +274,4 @@ def _drop_partial_line(journal: Path) -> None:
         except (ValueError, RecursionError):
             raise UsageError(f"{journal} is not a journal of Optuna, or it is damaged: see line {number}") from None
     if last:
-        journal.write_bytes(content[: -len(last)])
+        os.truncate(journal, len(content) - len(last))  # at once: writing it anew could leave half of it
