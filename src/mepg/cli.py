@@ -71,7 +71,7 @@ def _run(argv: Sequence[str] | None, output: Output, to_the_end: contextlib.Exit
 def _start(threads: int) -> None:
     """What a command that computes does first."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", str(threads))  # which NumPy reads when it is imported
-    from mepg.run.jax_process import configure_jax
+    from mepg.storage.compilation_cache import configure_jax
 
     configure_jax(threads)
 

@@ -51,7 +51,7 @@ def add_settings(parser: ArgumentParser, kind: type, leave_out: Collection[str] 
         if of.kind is bool:
             parser.add_argument(of.flag, action="store_true", help=of.words)
             continue
-        default = defaults.get(name, of.usual)
+        default = defaults.get(name, of.default)
         shown = ",".join(default) if of.kind is tuple else default
         words = of.words if shown in (None, "") else f"{of.words} ({shown})"
         parser.add_argument(of.flag, type=READ[of.kind], default=default, metavar=of.metavar, help=words)

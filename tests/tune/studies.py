@@ -8,6 +8,7 @@ from mepg.training.evaluate import Episode
 from mepg.tune.objective import Objective
 from mepg.tune.space import parse_space
 from mepg.tune.study import Study
+from tests.conftest import SPACES
 
 ME_SAC = algorithms()["me-sac"].spec
 
@@ -23,7 +24,7 @@ class Quick:
 
     def launch(self, job, log):
         self.launched.append(job)
-        Folder(job.folder).claim(job.config).close()
+        Folder(job.folder).claim(job.config, SPACES).close()
         return QuickRun(self, job)
 
 

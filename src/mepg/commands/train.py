@@ -55,7 +55,7 @@ def answer(arguments: Arguments) -> Answer:
         from mepg.report.figures import draw_learning_curve  # takes a second: not before the first step
 
         title = f"{config.algorithm} on {config.env}, seed {config.seed}"
-        draw_learning_curve(folder.curve_file, title, folder.evaluations(config))
+        draw_learning_curve(folder.curve_file, title, folder.evaluations(folder.config()))
     data = {"run": str(path), "finished": True, **result, "replay_bytes": folder.replay_bytes()}
     return Answer(data, _ending(how, folder, config, result))
 

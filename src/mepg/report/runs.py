@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,8 +13,8 @@ import numpy.typing as npt
 from mepg.errors import UsageError
 from mepg.report.statistics import Floats
 from mepg.run.session import mean_of_five_best
-from mepg.storage.files import Damaged, Unreadable, finite, is_there, read_sealed_arrays, read_until, read_whole
-from mepg.storage.folder import Folder
+from mepg.storage.files import Damaged, Unreadable, finite, is_there, read_sealed_arrays
+from mepg.storage.folder import Folder, Result
 from mepg.storage.policy import require_its_own
 from mepg.training.config import Config
 from mepg.words import many
@@ -93,15 +92,15 @@ def read_run(path: Path) -> Run:
         config = folder.config()
         result = folder.result(config)
         versions = folder.versions()
-        steps, returns = _evaluations(folder, config)
-        seconds_at = _seconds_at(folder, config, steps)
+        steps, returns = _evaluations(folder, config, result)
+        seconds_at = _seconds_at(folder, result, steps)
         if result is not None:
             _check_policies(folder, config)
     except Damaged as damage:
         raise UsageError(f"{path} cannot be read: {damage}") from None
     except (OSError, RecursionError, MemoryError, OverflowError, ValueError, KeyError) as error:
         raise UsageError(f"{path} cannot be read: {type(error).__name__}: {error}") from None
-    seconds, eval_seconds = (None, 0.0) if result is None else _check_result(folder, config, result, returns)
+    seconds, eval_seconds = (None, 0.0) if result is None else _check_result(folder, config, result.summary, returns)
     return Run(path, config, steps, returns, result is not None, seconds, eval_seconds, versions, seconds_at)
 
 
@@ -161,13 +160,13 @@ def _folders(path: Path) -> Iterator[tuple[Path, str | None]]:
             yield folder, str(Unreadable(folder, failure)).removeprefix(f"{folder} ")
 
 
-def _evaluations(folder: Folder, config: Config) -> tuple[npt.NDArray[np.int64], Floats]:
+def _evaluations(folder: Folder, config: Config, result: Result | None) -> tuple[npt.NDArray[np.int64], Floats]:
     """Steps and returns, which have to be those that the config asks for, from the first on."""
     if not is_there(folder.evaluations_file):
-        if is_there(folder.result_file):
+        if result is not None:
             raise UsageError(f"{folder.path} holds a finished run without its {folder.evaluations_file.name}")
         return np.zeros(0, np.int64), np.zeros((0, config.eval_episodes))
-    evaluations = folder.evaluations(config)
+    evaluations = folder.evaluations(config, result)
     expected = -(-config.steps // config.eval_every)  # rounded up: the last step is evaluated too
     if list(evaluations) != [min((i + 1) * config.eval_every, config.steps) for i in range(len(evaluations))]:
         raise UsageError(f"{folder.evaluations_file} has evaluations at other steps than the run's")
@@ -175,11 +174,11 @@ def _evaluations(folder: Folder, config: Config) -> tuple[npt.NDArray[np.int64],
         raise UsageError(
             f"{folder.evaluations_file} has other than {many(config.eval_episodes, 'episode')} an evaluation"
         )
-    if is_there(folder.result_file) and len(evaluations) != expected:
+    if result is not None and len(evaluations) != expected:
         raise UsageError(
             f"{folder.path} holds a finished run with {len(evaluations)} of {many(expected, 'evaluation')}"
         )
-    if not is_there(folder.result_file) and len(evaluations) == expected and not is_there(folder.path / "checkpoints"):
+    if result is None and len(evaluations) == expected and not is_there(folder.path / "checkpoints"):
         raise UsageError(f"{folder.path} holds a finished run without its {folder.result_file.name}")
     returns = np.array([[episode.total for episode in episodes] for episodes in evaluations.values()], float)
     if not np.isfinite(returns).all():
@@ -187,25 +186,21 @@ def _evaluations(folder: Folder, config: Config) -> tuple[npt.NDArray[np.int64],
     return np.array(list(evaluations), np.int64), returns.reshape(len(evaluations), config.eval_episodes)
 
 
-def _seconds_at(folder: Folder, config: Config, steps: npt.NDArray[np.int64]) -> Seconds:
+def _seconds_at(folder: Folder, result: Result | None, steps: npt.NDArray[np.int64]) -> Seconds:
     """From metrics.csv. A finished run's has to match its checksum; an unfinished one can do without."""
-    ending = folder.ending(config)
-    if ending is not None:
-        sealed = ending.files.get(folder.metrics_file.name)
-        return Seconds() if sealed is None else _read_seconds(read_until(folder.metrics_file, sealed), steps)
+    if result is not None:
+        sealed = result.files.get(folder.metrics_file.name)
+        return Seconds() if sealed is None else _read_seconds(folder.metrics(sealed), steps)
     try:
-        return _read_seconds(read_whole(folder.metrics_file), steps)
+        return _read_seconds(folder.metrics(), steps)
     except (Damaged, ValueError, KeyError):
         return Seconds()
 
 
-def _read_seconds(metrics: bytes, steps: npt.NDArray[np.int64]) -> Seconds:
-    lines = csv.DictReader(metrics.decode("ascii", "replace").splitlines())
-    complete = [line for line in lines if None not in line.values()]  # the last may be half written
-    known_steps = np.array([float(line["time/total_timesteps"]) for line in complete])
+def _read_seconds(metrics: list[dict[str, str]], steps: npt.NDArray[np.int64]) -> Seconds:
+    known_steps = np.array([float(row["time/total_timesteps"]) for row in metrics])
     fps, processor = (
-        np.array([float(line.get(name) or "nan") for line in complete])
-        for name in ("time/fps", "time/processor_seconds")
+        np.array([float(row.get(name) or "nan") for row in metrics]) for name in ("time/fps", "time/processor_seconds")
     )
     wall = np.cumsum(np.diff(known_steps, prepend=0.0) / np.maximum(fps, 1e-9))
     return Seconds(_interpolated(steps, known_steps, processor), _interpolated(steps, known_steps, wall))

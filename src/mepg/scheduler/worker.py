@@ -29,7 +29,7 @@ def main() -> int:
     told: dict[str, Any] = json.load(sys.stdin)
     if told["core"] is not None:
         pin({told["core"]})
-    from mepg.run.jax_process import configure_jax
+    from mepg.storage.compilation_cache import configure_jax
 
     configure_jax(told["config"]["threads"])
     import numpy as np

@@ -73,7 +73,7 @@ def intermediate_scores(jobs: Sequence[Job]) -> dict[int, float]:
     runs = []
     for job in jobs:
         folder = Folder(job.folder)
-        evaluations = folder.evaluations(job.config) if is_there(folder.evaluations_file) else {}
+        evaluations = folder.evaluations(folder.config()) if is_there(folder.evaluations_file) else {}
         runs.append({step: np.mean([episode.total for episode in episodes]) for step, episodes in evaluations.items()})
     steps = [step for step in runs[0] if all(step in run for run in runs)]
     return {
