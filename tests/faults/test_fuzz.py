@@ -36,7 +36,7 @@ from mepg.training.replay import Replay
 from mepg.tune.study import Study
 from tests.faults import mutants
 from tests.run import stubs  # noqa: F401  (registers environments)
-from tests.tune.studies import Quick, question, rising_to, tune
+from tests.tune.studies import Quick, objective, rising_to, tune
 
 ENV = "StubScaled-v0"
 SHALLOW = 0.8  # of the inputs are bytes that were changed; the others are well made, sealed, and wrong inside
@@ -84,7 +84,7 @@ class Fuzz:
         self.parser = cli.build_parser()
         self.best = folder / "best.json"
         tune(folder / "study", Quick(rising_to), 2)
-        self.journal, self.question = folder / "study" / "journal.log", question()
+        self.journal, self.objective = folder / "study" / "journal.log", objective()
 
     # One loader each: what it reads, and how
 
@@ -120,7 +120,7 @@ class Fuzz:
         return self.model.load_replay_buffer(self.buffer)
 
     def tune_journal(self) -> object:
-        return Study(self.question, self.journal.parent, 2, lambda _: None).best()
+        return Study(self.objective, self.journal.parent, 2, lambda _: None).best()
 
     def settings_file(self) -> object:
         argv = ["train", "--config", str(self.best)]

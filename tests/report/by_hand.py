@@ -68,8 +68,8 @@ def make_inspection(**changes):
 
 
 def cell_of(table, label, env):
-    (line,) = [line for line in table.lines if line.label == label]
-    (cell,) = [cell for cell in line.cells if cell.env == env]
+    (row,) = [row for row in table.rows if row.label == label]
+    (cell,) = [cell for cell in row.cells if cell.env == env]
     return cell
 
 

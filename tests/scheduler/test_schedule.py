@@ -4,7 +4,7 @@ import pytest
 
 from mepg.errors import UsageError
 from mepg.scheduler import schedule
-from mepg.scheduler.schedule import carry_out, claim, take_stock
+from mepg.scheduler.schedule import carry_out, claim, run_jobs, take_stock
 from mepg.storage.folder import Folder
 from tests.conftest import SPACES
 from tests.scheduler.runs import Looking, job
@@ -81,17 +81,16 @@ def test_the_next_job_is_asked_for_when_there_is_room(tmp_path, quickly):
 
 
 def test_what_becomes_unwanted_is_told_once_and_not_begun_again(tmp_path, quickly):
-    engine, looks = Pretended({"a": [], "b": [None, None, None, 0]}), []
+    engine, polls = Pretended({"a": [], "b": [None, None, None, 0]}), 0
 
     def unwanted(job):
-        return job.folder.name == "a" and len(looks) > 1
+        return job.folder.name == "a" and polls > 1
 
-    watch = Looking()
-    watch.show = lambda *_: looks.append(True)
-    assert (
-        carry_out([job(tmp_path / "a"), job(tmp_path / "b")], engine, tmp_path / "logs", watch, lambda: False, unwanted)
-        == []
-    )
+    jobs = [job(tmp_path / "a"), job(tmp_path / "b")]
+    for status in run_jobs(jobs, engine, tmp_path / "logs", lambda: False, unwanted):
+        polls += 1
+        assert status.failures == []
+    assert status.finished == 1
     assert (engine.launched, engine.stopped) == (["a", "b"], ["a"])
 
 

@@ -95,12 +95,12 @@ def answer(arguments: Arguments) -> Answer:
 
 def _selections(arguments: Arguments) -> list["Selection"]:
     """The experiments that were named, narrowed down; of several, those of which something is left."""
-    from mepg.paper.experiments import BEYOND, EXPERIMENTS, select_some
+    from mepg.paper.experiments import EXPERIMENTS, NOT_IN_PAPER, select_several
 
-    named = arguments.experiments or [name for name in EXPERIMENTS if name not in BEYOND]
-    names = [each for name in named for each in (BEYOND if name == "any" else (name,))]
+    named = arguments.experiments or [name for name in EXPERIMENTS if name not in NOT_IN_PAPER]
+    names = [each for name in named for each in (NOT_IN_PAPER if name == "any" else (name,))]
     chosen = {name: getattr(arguments, name) for name in ("only", "envs", "seeds", "steps")}
-    return select_some(names, arguments.plan, **chosen)
+    return select_several(names, arguments.plan, **chosen)
 
 
 def _what_there_is_to_do(arguments: Arguments, stock: "Stock") -> Answer:

@@ -12,7 +12,7 @@ from mepg.training.config import Config, settings_of
 from mepg.words import many
 
 if TYPE_CHECKING:
-    from mepg.tune.study import Outcome
+    from mepg.tune.study import FinishedTrial
 
 COMPUTES, SAVES = True, True
 
@@ -37,9 +37,10 @@ def add_arguments(parser: Parser) -> None:
 
 def answer(arguments: Arguments) -> Answer:
     from mepg.envs.env import Env
-    from mepg.scheduler.schedule import carry_out, claim
+    from mepg.scheduler.schedule import claim, run_jobs
+    from mepg.tune.objective import Objective
     from mepg.tune.space import default_space, parse_space
-    from mepg.tune.study import Question, Study, require_optuna
+    from mepg.tune.study import Study, require_optuna
 
     require_optuna()
     flags.require("trials", arguments.trials)
@@ -48,18 +49,19 @@ def answer(arguments: Arguments) -> Answer:
     said["eval_every"] = min(said["eval_every"], said["steps"])
     run = Config.make(arguments.algorithm, arguments.set, env=arguments.env, **said)
     space = parse_space(run.spec, arguments.space) if arguments.space else default_space(run.spec)
-    question = Question(run=run, settings=tuple(arguments.set), space=space, seeds=arguments.seeds)
+    objective = Objective(run=run, settings=tuple(arguments.set), space=space, seeds=arguments.seeds)
     Env(run.env).close()  # if it cannot be made, say so once, not in every run
     engine = flags.engine_of(arguments)
     folder = arguments.out or Path("tune") / run.folder_name().removesuffix("_seed0")
     with claim(folder), stopping() as stop:
-        study = Study(question, folder, arguments.trials, _say)
-        carry_out(study.jobs(), engine, folder / "logs", study, lambda: stop.by is not None, study.unwanted)
-        study.look()
+        study = Study(objective, folder, arguments.trials, _say)
+        for status in run_jobs(study.jobs(), engine, folder / "logs", lambda: stop.by is not None, study.has_ended):
+            study.update(status.failures)
+        study.report()
         best, counts = study.best(), study.counts()
     data: dict[str, Any] = {"study": str(folder), **counts, "stopped_by": stop.by, "best": None}
     complete = many(counts["complete"], "trial")
-    lines = [f"{complete} complete, {counts['given_up']} given up, {counts['failed']} failed, in {folder}"]
+    lines = [f"{complete} complete, {counts['given_up']} pruned, {counts['failed']} failed, in {folder}"]
     if best is not None:
         file = str(folder / "best.json")
         data["best"] = {"trial": best.number, "score": best.score, "set": best.settings, "file": file}
@@ -73,8 +75,8 @@ def answer(arguments: Arguments) -> Answer:
     return Answer(data, "\n".join(lines), 0 if best is not None else EXIT_FAILURE)
 
 
-def _say(outcome: "Outcome") -> None:
+def _say(trial: "FinishedTrial") -> None:
     """What came of a trial, as soon as it is known; on standard error where the answer is for programs."""
-    end = f"failed: {outcome.reason}" if outcome.score is None else f"{outcome.score:10,.1f}"
-    end += " given up" * outcome.given_up
-    print(plain(f"trial {outcome.number:>3}  {' '.join(outcome.settings)}  {end}"), flush=True)
+    end = f"failed: {trial.reason}" if trial.score is None else f"{trial.score:10,.1f}"
+    end += " pruned" * (trial.state == "PRUNED")
+    print(plain(f"trial {trial.number:>3}  {' '.join(trial.settings)}  {end}"), flush=True)

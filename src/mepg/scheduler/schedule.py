@@ -48,6 +48,14 @@ class Failure(NamedTuple):
     log: Path | None  # None: it was never started
 
 
+class Status(NamedTuple):
+    """How far the jobs of a schedule have come."""
+
+    running: dict[Job, Progress]
+    finished: int
+    failures: list[Failure]
+
+
 class Watch(Protocol):
     """Whoever watches the progress."""
 
@@ -56,15 +64,25 @@ class Watch(Protocol):
 
 
 def carry_out(
+    jobs: Iterable[Job], engine: Engine, logs: Path, watch: Watch, stopping: Callable[[], bool]
+) -> list[Failure]:
+    """`run_jobs` for somebody who only watches; gives the jobs that failed."""
+    failures: list[Failure] = []
+    for running, finished, failures in run_jobs(jobs, engine, logs, stopping):
+        watch.show(running, finished, failures)
+    return failures
+
+
+def run_jobs(
     jobs: Iterable[Job],
     engine: Engine,
     logs: Path,
-    watch: Watch,
     stopping: Callable[[], bool],
     unwanted: Callable[[Job], bool] = lambda _: False,
-) -> list[Failure]:
-    """Carry out all jobs, or stop when `stopping()` says so; gives those that failed, which do not stop the others.
+) -> Iterator[Status]:
+    """Carry out all jobs, or stop when `stopping()` says so. Yields several times a second.
 
+    A job that fails does not stop the others.
     The next job is taken from `jobs` only when there is room for it, so it can depend on the results of earlier ones.
     A job that becomes `unwanted` is stopped, and not started again.
     """
@@ -83,7 +101,7 @@ def carry_out(
     while coming is not None or again or running:
         if stopping():
             _stop(running)
-            return failures
+            return
         while (coming is not None or again) and len(running) < engine.capacity():
             job = again.pop(0) if again else None if coming is None else next(coming, None)
             if job is None:
@@ -107,9 +125,8 @@ def carry_out(
                 again.insert(0, job)
             else:
                 failures.append(Failure(job, _reason(status, log_of(job)), log_of(job)))
-        watch.show({job: job.progress() for job in running}, finished, failures)
+        yield Status({job: job.progress() for job in running}, finished, failures)
         time.sleep(POLL)
-    return failures
 
 
 class Stock(NamedTuple):
