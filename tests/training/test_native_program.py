@@ -30,7 +30,7 @@ NATIVE, XLA = (replace(CONFIG, backend=backend) for backend in ("native", "xla")
 
 
 def go(config, path, until=STEPS):
-    """One options; gives what it noted."""
+    """One session; returns its notes."""
     with Session(config, path) as session:
         for record in session:
             if record.step == until < STEPS:
