@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,7 +50,7 @@ def find_compiler() -> list[str] | None:
     try:
         return build.find_compiler("CC", _COMPILERS)
     except build.CannotBuild as error:
-        if "CC" not in os.environ or isinstance(error, build.NotWanted):
+        if "CC" not in os.environ or isinstance(error, build.CompilerDisabled):
             return None
         raise RunFailure(f"{error}{_WAY_OUT}") from None
 
@@ -71,35 +69,16 @@ def act_compiled(
         call="action[i][0] = act(obs[i])" if discrete else "act(obs[i], action[i])",
     )
     with tempfile.TemporaryDirectory(prefix="mepg-c-") as name:
-        place = Path(name)
-        (place / "policy.h").write_text(header)
-        (place / "trial.c").write_text(text)
-        _run([*compiler, *flags, "-o", "trial", "trial.c", "-lm"], place)
-        said = _run([str(place / "trial")], place, obs.astype(np.float32).tobytes())
-    kind = np.dtype(np.intc if discrete else np.float32)
-    actions = np.frombuffer(said, kind, len(obs) * sizes.action_width).reshape(len(obs), sizes.action_width)
-    return actions, float(np.frombuffer(said[-8:], np.float64)[0])
-
-
-def _run(command: list[str], place: Path, given: bytes = b"") -> bytes:
-    """What a program says. It gets a group of its own, so that what it has started ends with it."""
-    try:
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=place,
-            start_new_session=True,
-        )  # fmt: skip
-    except OSError as error:
-        raise RunFailure(f"{command[0]} cannot be started: {error.strerror}{_WAY_OUT}") from None
-    with process:
+        folder = Path(name)
+        (folder / "policy.h").write_text(header)
+        (folder / "trial.c").write_text(text)
+        build_trial = [*compiler, *flags, "-o", "trial", "trial.c", "-lm"]
         try:
-            said, complaint = process.communicate(given, timeout=_SECONDS)
-        except BaseException as error:
-            os.killpg(process.pid, signal.SIGKILL)
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise RunFailure(f"{command[0]} did not finish within {_SECONDS} s{_WAY_OUT}") from None
-            raise
-    if process.returncode:
-        lines = complaint.decode(errors="replace").splitlines()
-        first = next((line for line in lines if "error" in line), "".join(lines[:1]))
-        raise RunFailure(f"{command[0]} failed: {first or f'exit code {process.returncode}'}{_WAY_OUT}")
-    return said
+            build.run_command(build_trial, folder=folder, seconds=_SECONDS)
+            stdin = obs.astype(np.float32).tobytes()
+            output = build.run_command([str(folder / "trial")], stdin=stdin, seconds=_SECONDS)
+        except build.CannotBuild as error:
+            raise RunFailure(f"{error}{_WAY_OUT}") from None
+    dtype = np.dtype(np.intc if discrete else np.float32)
+    actions = np.frombuffer(output, dtype, len(obs) * sizes.action_width).reshape(len(obs), sizes.action_width)
+    return actions, float(np.frombuffer(output[-8:], np.float64)[0])
