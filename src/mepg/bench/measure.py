@@ -11,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -144,16 +143,12 @@ def measure(rounds: int, peers: list[Peer], watch: Watch) -> dict[str, Any]:
 
 
 def _about(cores: list[int]) -> dict[str, Any]:
-    here = Path(__file__).parent
-    git = subprocess.run(
-        ["git", "-C", here, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
-    )
     return {
         "date": date.today().isoformat(),
         "processor": system.processor_name(),
         "cores": len(cores),
         "versions": versions(),
-        "commit": git.stdout.strip() or None,
+        "commit": versions().get("commit"),
     }
 
 

@@ -23,8 +23,8 @@ import numpy as np
 
 from mepg.errors import UsageError
 from mepg.scheduler.jobs import Job, Progress
-from mepg.scheduler.schedule import POLL, Failure
-from mepg.scheduler.worker import PATIENCE
+from mepg.scheduler.schedule import Failure
+from mepg.scheduler.worker import wait_for_predecessor
 from mepg.settings import apply_settings
 from mepg.storage.checkpoint import Checkpoints
 from mepg.storage.files import write_json
@@ -113,7 +113,7 @@ class Study:
         left = [trial for trial in self._study.trials if trial.state == self._optuna.trial.TrialState.RUNNING]
         for trial in left:
             for job in self._begin(self._optuna.trial.Trial(self._study, trial._trial_id)):
-                _wait_for(job.folder)
+                wait_for_predecessor(Folder(job.folder))
                 yield job
         while len(self._study.trials) < self._wanted:
             self.look()  # the next proposal should know all results so far
@@ -290,13 +290,6 @@ def _propose(trial: Any, field: str, where: Range | Choice) -> Any:
         return trial.suggest_categorical(field, where.values)
     suggest = trial.suggest_int if where.whole else trial.suggest_float
     return suggest(field, where.low, where.high, log=where.log)
-
-
-def _wait_for(folder: Path) -> None:
-    """If the process before this one was killed, its runs may still be saving."""
-    deadline = time.monotonic() + PATIENCE
-    while Folder(folder).in_use() and time.monotonic() < deadline:
-        time.sleep(POLL)
 
 
 def _plain(where: Range | Choice) -> list[Any]:
