@@ -18,7 +18,7 @@ from tests.tune.studies import ME_SAC, Quick, question, rising_to, tune
 @pytest.fixture
 def at_once(monkeypatch):
     monkeypatch.setattr(study, "LOOK_EVERY", -1.0)
-    monkeypatch.setattr("mepg.scheduler.schedule.POLL", 0.0)
+    monkeypatch.setattr("mepg.scheduler.schedule.POLL_INTERVAL", 0.0)
 
 
 def test_a_study_finds_the_better_end_and_gives_up_the_worse(tmp_path, at_once):

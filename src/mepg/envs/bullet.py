@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 
 
-def hasten(env: gymnasium.Env[Any, Any]) -> None:
+def patch_bullet(env: gymnasium.Env[Any, Any]) -> None:
     """Let an environment of the package, and its robot, use the functions below; any other is left alone."""
     bare: Any = env.unwrapped
     if not type(bare).__module__.startswith("pybullet_envs_gymnasium.") or os.environ.get("MEPG_BULLET") == "plain":

@@ -15,10 +15,10 @@ import gymnasium
 from gymnasium.envs import registration
 
 from mepg.core.types import Sizes
-from mepg.envs.bullet import hasten
+from mepg.envs.bullet import patch_bullet
 from mepg.errors import RunFailure, UsageError, one_line, unknown
 from mepg.process import foreign_code
-from mepg.system import has_screen, kind
+from mepg.system import has_screen, platform_tag
 
 # What there is without PyBullet, with sizes, so that nothing has to be made to name it.
 MUJOCO_TASKS = {
@@ -51,7 +51,7 @@ def make(env_id: str, render_mode: str | None = None, *, time_limit: bool = True
         _register(env_id)
         limit = None if time_limit else -1
         env = gymnasium.make(env_id, max_episode_steps=limit, disable_env_checker=True, **drawn)
-        hasten(env)
+        patch_bullet(env)
     # Pictures of 10 by 10 points, made to be taken as a row of numbers.
     return gymnasium.wrappers.FlattenObservation(env) if _name(env_id).startswith("MinAtar/") else env
 
@@ -87,7 +87,7 @@ def _register(env_id: str) -> None:
             raise UsageError(f"{name} needs MinAtar, which is not installed: pip install 'mepg[minatar]'")
         importlib.import_module("minatar.gym").register_envs()
     if name.partition("-")[0].endswith("BulletEnv") and "HopperBulletEnv-v0" not in gymnasium.registry:
-        raise UsageError(f"{name} needs {without_pybullet()}")
+        raise UsageError(f"{name} needs {how_to_get_pybullet()}")
 
 
 def has_pybullet() -> bool:
@@ -105,9 +105,9 @@ def first_task() -> str:
     return "HopperBulletEnv-v0" if has_pybullet() else "Hopper-v5" if has_mujoco() else "Pendulum-v1"
 
 
-def without_pybullet() -> str:
+def how_to_get_pybullet() -> str:
     """How to get PyBullet, if there are wheels of it or of its fork (docs/machines.md), and what else there is."""
-    python, machine = sys.version_info[:2], kind()
+    python, machine = sys.version_info[:2], platform_tag()
     missing = "PyBullet, which is not installed: pip install"
     if python < (3, 12) and machine == ("linux", "x86_64"):
         get = f"{missing} 'mepg[bullet]'; or"
@@ -153,11 +153,11 @@ def _one_line_errors(env_id: str, *, drawn: bool = False) -> Iterator[None]:
         raise UsageError(f"environment {env_id!r} cannot be made: {' '.join(str(error).split())}") from None
     except (Exception, SystemExit) as error:  # the code of the environment, or of the module that registers it
         if drawn and _is_mujoco(name):  # it looks for a graphics library as soon as it is imported
-            raise cannot_be_drawn(env_id, error) from None
+            raise render_error(env_id, error) from None
         raise UsageError(f"environment {env_id!r} cannot be made: {one_line(error)}") from None
 
 
-def cannot_be_drawn(env_id: str, error: BaseException) -> UsageError | RunFailure:
+def render_error(env_id: str, error: BaseException) -> UsageError | RunFailure:
     """The error for an environment that cannot be drawn."""
     if isinstance(error, gymnasium.error.DependencyNotInstalled) and "pygame" in str(error):
         return UsageError(f"drawing {env_id} needs pygame, which is not installed: pip install pygame-ce")
@@ -185,7 +185,7 @@ def _name(env_id: str) -> str:
     return env_id.rpartition(":")[2]
 
 
-def prepare_picture(env_id: str) -> None:
+def connect_first_client(env_id: str) -> None:
     """PyBullet's camera always uses the process's first client, so make sure that there is one."""
     pybullet = sys.modules.get("pybullet") if "BulletEnv" in env_id else None
     if pybullet is not None and not pybullet.isConnected(0):

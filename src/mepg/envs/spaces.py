@@ -203,7 +203,7 @@ class Spaces:
         if type(truncated) is not bool:
             truncated = self.flag(truncated, "truncated")
         if type(info) is not dict and not isinstance(info, Mapping):
-            raise RunFailure(f"{self.id} returned {kind_of(info)} as info, not a dict")
+            raise RunFailure(f"{self.id} returned {describe_value(info)} as info, not a dict")
         return StepResult(self.obs(obs), self.reward(reward), not terminated, terminated or truncated, info)
 
     def obs(self, obs: Any) -> Row:
@@ -213,7 +213,7 @@ class Spaces:
         """
         numbers = as_real(obs)
         if numbers is None:
-            raise RunFailure(f"{self.id} returned {kind_of(obs)} as an observation, not real numbers")
+            raise RunFailure(f"{self.id} returned {describe_value(obs)} as an observation, not real numbers")
         if numbers.shape != self._obs_shape:
             raise RunFailure(f"{self.id} returned an observation of shape {numbers.shape}, not {self._obs_shape}")
         if numbers.dtype == np.float32:
@@ -233,7 +233,7 @@ class Spaces:
         else:
             numbers = as_real(reward)
             if numbers is None or numbers.shape != ():
-                raise RunFailure(f"{self.id} returned {kind_of(reward)} as a reward, not a real number")
+                raise RunFailure(f"{self.id} returned {describe_value(reward)} as a reward, not a real number")
             number = float(numbers)
         if not abs(number) <= LARGEST:
             raise RunFailure(f"{self.id} returned a reward of {number}{_too_large(number)}")
@@ -243,7 +243,7 @@ class Spaces:
         """Whether an episode is `what`: "terminated" or "truncated"."""
         numbers = as_real(value)  # some say 0 or 1
         if numbers is None or numbers.shape != () or float(numbers) not in (0, 1):
-            raise RunFailure(f"{self.id} returned {kind_of(value)} as {what!r}, not true or false")
+            raise RunFailure(f"{self.id} returned {describe_value(value)} as {what!r}, not true or false")
         return bool(numbers)
 
     def read_observations(self, given: npt.ArrayLike) -> tuple[Row, bool]:
@@ -302,7 +302,7 @@ def as_real(value: Any) -> npt.NDArray[Any] | None:
     return array if array.dtype.kind in "biuf" else None
 
 
-def kind_of(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """A value in a few words, for messages."""
     if value is None or isinstance(value, bool | int | float):
         return str(value)

@@ -86,12 +86,12 @@ class GymnasiumEnvs(Envs):
             # Also with AutoresetMode.NEXT_STEP: a reset in time spares the step that would only have reset.
             one = ResetMask(np.arange(self.count) == index)
             self._next, _ = self._call("reset", 2, seed=[seed] * self.count, options=one)
-        with one_for_each(self.spaces.id, self.count):
+        with indexing_errors(self.spaces.id, self.count):
             return self.spaces.obs(self._next[index])
 
     def take(self, actions: Any) -> list[StepResult]:
         self._next, rewards, ends, limits, infos = self._call("step", 5, actions)
-        with one_for_each(self.spaces.id, self.count):
+        with indexing_errors(self.spaces.id, self.count):
             return [
                 self._result(self._next[i], rewards[i], ends[i], limits[i], info_of(infos, i, self.count))
                 for i in range(self.count)
@@ -201,12 +201,12 @@ class StableBaselinesEnvs(Envs):
         self.abandon(seed)
 
     def begin(self, index: int, seed: int | None) -> Row:  # noqa: ARG002
-        with one_for_each(self.spaces.id, self.count):
+        with indexing_errors(self.spaces.id, self.count):
             return self.spaces.obs(self._next[index])
 
     def take(self, actions: Any) -> list[StepResult]:
         self._next, rewards, ends, infos = call(self.spaces.id, self.original, "step", 4, actions)
-        with one_for_each(self.spaces.id, self.count):
+        with indexing_errors(self.spaces.id, self.count):
             return [self._result(index, rewards[index], ends[index], infos[index]) for index in range(self.count)]
 
     def _result(self, index: int, reward: Any, done: Any, info: Any) -> StepResult:
@@ -251,7 +251,7 @@ def require_same_spaces(one: Spaces, other: Spaces) -> None:
 
 
 @contextlib.contextmanager
-def one_for_each(env_id: str, count: int) -> Iterator[None]:
+def indexing_errors(env_id: str, count: int) -> Iterator[None]:
     """Errors of indexing what a vector environment returned, as one line: an entry is missing."""
     try:
         yield

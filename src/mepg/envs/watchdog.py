@@ -23,7 +23,7 @@ GRACE = 2.0  # seconds for the interpreter to handle the signal
 LIMIT, DEADLINE, STEP, SIZE = 0, 1, 2, 3  # places in the page: seconds for a call, when they are over, the run's step
 
 
-class Overdue(BaseException):
+class StepTimeout(BaseException):
     """Raised in the middle of a call that took too long; no `except Exception` of an environment is to catch it."""
 
 
@@ -58,7 +58,7 @@ class Watchdog:
 
     def _interrupt(self, *_: object) -> None:
         if time.monotonic() > self._page[DEADLINE]:  # else that call has returned, and this is another one
-            raise Overdue
+            raise StepTimeout
 
     def close(self) -> None:
         self._process.kill()

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from mepg.native.processor import Instructions
-from mepg.system import load
+from mepg.system import load_per_core
 
 _HEADER = Path(__file__).with_name("kernels.h")
 _SECONDS = 60
@@ -215,7 +215,7 @@ def run_command(
 
 def _patience() -> float:
     """Seconds that a compiler gets: more where several processes share a core, since it is not its fault then."""
-    return _SECONDS * max(1.0, load())
+    return _SECONDS * max(1.0, load_per_core())
 
 
 def _load(path: Path) -> ctypes.CDLL:
