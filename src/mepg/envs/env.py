@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mepg.envs import simulators
-from mepg.envs.spaces import Row, Spaces, StepResult, as_real, describe_value
+from mepg.envs.spaces import Action, Observation, Spaces, StepResult, as_real, describe_value
 from mepg.envs.watchdog import StepTimeout, Watchdog
 from mepg.errors import RunFailure, UsageError, failures_at, one_line
 from mepg.process import foreign_code
@@ -45,11 +45,11 @@ class Env:
                 # PyBullet's first reset differs from all later ones, so it is not used. It also checks the space.
                 self.reset(0)
 
-    def reset(self, seed: int | None) -> Row:
+    def reset(self, seed: int | None) -> Observation:
         obs, _ = self._call("reset", 2, seed=seed)
         return self.spaces.obs(obs)
 
-    def step(self, action: Row) -> StepResult:
+    def step(self, action: Action) -> StepResult:
         return self.take(self.spaces.scale(action))
 
     def take(self, action: Any) -> StepResult:

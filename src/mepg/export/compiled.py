@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mepg.core.types import Sizes
-from mepg.envs.spaces import Row
+from mepg.envs.spaces import Observation
 from mepg.errors import RunFailure
 from mepg.native import build
 
@@ -56,7 +56,7 @@ def find_compiler() -> list[str] | None:
 
 
 def act_compiled(
-    compiler: Sequence[str], header: str, sizes: Sizes, obs: Row, rounds: int, flags: Sequence[str] = FLAGS
+    compiler: Sequence[str], header: str, sizes: Sizes, obs: Observation, rounds: int, flags: Sequence[str] = FLAGS
 ) -> tuple[Any, float]:
     """The header's actions, a row for each observation, and the seconds for one: the mean of many."""
     discrete = sizes.action_kind == "discrete"

@@ -17,7 +17,7 @@ import numpy as np
 
 from mepg import __version__
 from mepg.envs.env import Env
-from mepg.envs.spaces import Row
+from mepg.envs.spaces import Action, Observation
 from mepg.errors import RunFailure
 from mepg.export.c import to_c
 from mepg.export.compiled import act_compiled, find_compiler
@@ -43,8 +43,8 @@ class Source(NamedTuple):
     policy: Policy
     env: Env
     program: Operations
-    obs: Row  # [OBSERVATIONS, S]
-    actions: Row  # in the environment's own bounds
+    obs: Observation  # [OBSERVATIONS, S]
+    actions: Action  # in the environment's own bounds
     rounding: float  # how far these are from those that each observation alone gives: large observations cost digits
 
     @property
@@ -122,9 +122,9 @@ def _in_full_precision(policy: Policy, env: Env) -> Policy:
     return policy._replace(exploit=with_jax_defaults(jax.jit(agent.exploit)))
 
 
-def _meet(policy: Policy, env: Env) -> Row:
+def _meet(policy: Policy, env: Env) -> Observation:
     """Observations from episodes that the policy plays."""
-    met: list[Row] = []
+    met: list[Observation] = []
     episode = 0
     while len(met) < OBSERVATIONS:
         obs, over = env.reset(episode_seed(0, "eval", episode)), False
@@ -135,7 +135,7 @@ def _meet(policy: Policy, env: Env) -> Row:
     return np.stack(met)
 
 
-def _check(source: Source, act: Callable[[Row], Row]) -> Exported:
+def _check(source: Source, act: Callable[[Observation], Action]) -> Exported:
     """Act on one observation alone and the others together, and compare; the latency is the median of many calls."""
     compared = _compare(source, np.concatenate([act(source.obs[:1]), act(source.obs[1:])]))
     seconds = float(np.median(timeit.repeat(lambda: act(source.obs[:1]), number=1, repeat=CALLS)))
@@ -157,7 +157,7 @@ def _compare(source: Source, actions: Any) -> tuple[float, int]:
     return difference, int(undecided.sum())
 
 
-def _undecided(program: Operations, obs: Row) -> Any:
+def _undecided(program: Operations, obs: Observation) -> Any:
     """Where the two best choices are worth the same, to rounding: either is right. [B]"""
     values, found = run(program.operations, program.constants, obs), np.zeros(len(obs), bool)
     for operation in program.operations:
