@@ -1,4 +1,4 @@
-"""The C form compiled and tried, in a process of its own."""
+"""Compiles an exported C policy and runs it, in a process of its own."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from mepg.native import build
 FLAGS = ("-std=c99", "-O2")
 _COMPILERS = ("cc", "gcc", "clang")
 _WAY_OUT = "; CC= writes the file without a trial"
-_SECONDS = 300  # for a compiler: a policy of a million weights takes some
+_SECONDS = 300  # for the compiler, which takes long for a million weights
 
-# Acts on each observation, and then again against the clock. The pointer is volatile, so no call is optimised away.
+# Computes the action of each observation, and then measures the time. The pointer is volatile, so that no call is
+# optimised away.
 _TRIAL = """
 #include <stdio.h>
 #include <time.h>
@@ -46,7 +47,7 @@ int main(void) {{
 
 
 def find_compiler() -> list[str] | None:
-    """What CC says, or the first of cc, gcc and clang that is there. CC= means none."""
+    """The command in the variable CC, or the first of cc, gcc and clang that is installed. CC= means none."""
     try:
         return build.find_compiler("CC", _COMPILERS)
     except build.CannotBuild as error:
@@ -55,10 +56,10 @@ def find_compiler() -> list[str] | None:
         raise RunFailure(f"{error}{_WAY_OUT}") from None
 
 
-def act_compiled(
+def run_compiled(
     compiler: Sequence[str], header: str, sizes: Sizes, obs: Observation, rounds: int, flags: Sequence[str] = FLAGS
 ) -> tuple[Any, float]:
-    """The header's actions, a row for each observation, and the seconds for one: the mean of many."""
+    """The header's actions, [B, A], and the mean time for one observation, in seconds."""
     discrete = sizes.action_kind == "discrete"
     text = _TRIAL.format(
         count=len(obs),
