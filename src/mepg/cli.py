@@ -31,6 +31,8 @@ from mepg.signals import exit_on_signal, exits_on_signal
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     with cli_environment(), unfailing_output() as output, contextlib.ExitStack() as stack:
+        if argv is None:  # our own process. A KeyboardInterrupt could get lost in code that catches everything
+            stack.enter_context(exit_on_signal())
         try:
             status = exit_status(lambda: _run(argv, output, stack))
         except SystemExit:  # argparse's

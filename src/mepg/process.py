@@ -54,7 +54,11 @@ def exit_status(main: Callable[[], int]) -> int:
         message, status = f"{error.filename}: {error.strerror}" if named else str(error), EXIT_FAILURE
     except MemoryError as error:
         message, status = f"there is not enough memory: {error}", EXIT_FAILURE
-    print(f"mepg: {printable(message)}", file=sys.stderr)
+    except ImportError as error:
+        if "failed to map" not in str(error):  # the dynamic linker's words for a library that does not fit into memory
+            raise
+        message, status = f"there is not enough memory to load a library: {error}", EXIT_FAILURE
+    print(f"mepg: {printable(message)}".replace("\n", "\\n"), file=sys.stderr)  # a folder's name may have a newline
     return status
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from mepg.algos import sunrise
 from mepg.algos.sac import SAC
-from mepg.algos.sunrise import SUNRISE, SUNRISE_UCB, Sunrise, backup_weights, bootstrap_bits, most_promising
+from mepg.algos.sunrise import SUNRISE, SUNRISE_UCB, Sunrise, backup_weights, bootstrap_bits, ucb_action
 from mepg.core import agent
 from mepg.core.critics import make_critics
 from mepg.core.nets import Layer
@@ -74,8 +74,8 @@ def test_ucb_by_hand():
     """
     theta = linear_critics([[1], [3]])
     proposals = jnp.array([[[0.5]], [[-1.0]]])  # [M, B, A]
-    assert most_promising(CRITICS, proposals, jnp.ones((1, 1)), theta, 1.0) == 0.5
-    assert most_promising(CRITICS, proposals, jnp.ones((1, 1)), theta, 10.0) == -1.0
+    assert ucb_action(CRITICS, proposals, jnp.ones((1, 1)), theta, 1.0) == 0.5
+    assert ucb_action(CRITICS, proposals, jnp.ones((1, 1)), theta, 10.0) == -1.0
 
 
 def test_ucb_chooses_for_each_observation():
@@ -85,7 +85,7 @@ def test_ucb_chooses_for_each_observation():
         Layer(jnp.ones((1, 1, 1, 1)), jnp.zeros((1, 1, 1))),
     )
     proposals = jnp.array([[[0.5], [-0.5]], [[-0.5], [0.5]]])
-    np.testing.assert_array_equal(most_promising(CRITICS, proposals, jnp.ones((2, 1)), theta, 1.0), [[0.5], [0.5]])
+    np.testing.assert_array_equal(ucb_action(CRITICS, proposals, jnp.ones((2, 1)), theta, 1.0), [[0.5], [0.5]])
 
 
 def test_bootstrap_bits():

@@ -17,7 +17,7 @@ from mepg.training.loop import Loop
 from mepg.training.program import Program
 from mepg.training.replay import Replay
 from tests.conftest import PENDULUM, all_but_slow, leaves_equal
-from tests.envs.own import Numbered, Talks
+from tests.envs.own import Numbered, Talks, Tidy
 from tests.run.stubs import make_loop
 
 
@@ -234,3 +234,31 @@ def test_a_process_that_dies_is_reported_and_nobody_waits_for_the_others(place):
     with pytest.raises(RunFailure, match="AsyncVectorEnv's step failed: one of its processes has ended"):
         envs.step(np.zeros((2, 1), np.float32))
     envs.close()
+
+
+def first_of(seed):
+    envs = make_envs(SyncVectorEnv([Tidy] * 3, autoreset_mode=AutoresetMode.SAME_STEP), seed=seed)
+    return np.stack([envs.begin(place, None) for place in range(3)])
+
+
+def test_a_vector_that_resets_itself_has_the_models_seed():
+    np.testing.assert_array_equal(first_of(5), first_of(5))
+    assert not np.array_equal(first_of(5), first_of(6))
+
+
+class Fails(LikeStableBaselines):
+    def reset(self):
+        raise RuntimeError("no display")
+
+
+def test_a_reset_of_stable_baselines_that_raises_is_one_line():
+    with pytest.raises(RunFailure, match="Fails's reset raised RuntimeError: no display"):
+        make_envs(Fails())
+
+
+def test_what_is_refused_says_what_works():
+    with pytest.raises(UsageError, match=r"vectorization_mode='sync'"):
+        make_envs(gymnasium.make_vec("CartPole-v1", 3))
+    make_envs(gymnasium.make_vec("CartPole-v1", 3, vectorization_mode="sync"))
+    with pytest.raises(UsageError, match=r"leave out gymnasium\.wrappers\.ClipAction"):
+        make_envs(gymnasium.wrappers.ClipAction(Numbered()))

@@ -66,7 +66,7 @@ class Acting:
     def _enter(self, envs: Envs, env: Any) -> None:
         """Get ready to act in these environments."""
         self._spaces, self._env_id = envs.spaces, env if isinstance(env, str) else None
-        self._env = env if isinstance(envs, StableBaselinesEnvs) else VecEnv(envs, self._lend_envs)
+        self._env = env if isinstance(envs, StableBaselinesEnvs) else VecEnv(envs, lambda: self._lend_envs(envs))
         self._n_envs = envs.count
         self._standing = loop = assemble(self._make_config(envs.spaces.id, envs.count), envs)
         self._config = loop.config
@@ -175,6 +175,8 @@ class Acting:
             raise UsageError(f"n must be in [1, 1000000], not {n}")
         with self._still() as now:
             self._draws += 1
+            if not len(obs):
+                return np.empty((int(n), 0), np.float32)
             q = self._questions.subnetworks(self._state(now), obs, actions, int(n), self._draws)
         return q[:, 0] if alone else q
 
@@ -239,13 +241,16 @@ class Acting:
         Resetting or stepping them ends the current episodes: `learn` continues with new ones.
         """
         if not isinstance(self.env, VecEnv) and not self._learning.locked():
-            self._lend_envs()  # a user's own VecEnv does not tell us when it is used
+            self._lend_envs(None)  # a user's own VecEnv does not tell us when it is used
         return known_to_stable_baselines(self.env)
 
-    def _lend_envs(self) -> None:
-        """Note that the user is about to use the environments: `learn` then begins new episodes."""
+    def _lend_envs(self, envs: Envs | None) -> None:
+        """Note that the user is about to use these environments: `learn` then begins new episodes.
+
+        Not if they came back by `set_env(get_env())`: then it is `learn` that steps them.
+        """
         self._refuse_while_learning_elsewhere("its environments are in use; make others to evaluate in")
-        if isinstance(self._standing, Loop):
+        if isinstance(self._standing, Loop) and envs in (None, self._standing.envs):
             self._standing.left = True
 
     def set_env(self, env: Any, force_reset: bool = True) -> None:
@@ -255,10 +260,12 @@ class Acting:
         :param force_reset: True: new episodes are begun
         """
         require_new_episodes(force_reset)
-        before = self._need_spaces()
         with self._alone():
             envs = make_envs(env, self._n_envs if isinstance(env, str) else 1, self.seed)
-            Identity(self._config, before).require_fit(envs.spaces)
+            if self._standing is None:  # the first that it is given
+                self._enter(envs, env)
+                return
+            Identity(self._config, self._spaces).require_fit(envs.spaces)
             then = self._stand()
             state = self._program.unflatten(then.held)
             self._enter(envs, env)

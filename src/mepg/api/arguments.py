@@ -207,6 +207,8 @@ def _action_noise(value: Any, spec: Any, _: int) -> Settings:
     mean = getattr(value, "_mu", 0.0) if type(value).__name__ == "NormalActionNoise" else 0.0
     std = getattr(value, "_sigma", value) if type(value).__name__ == "NormalActionNoise" else value
     try:
+        if isinstance(std, bool):
+            raise TypeError
         means, stds = (np.atleast_1d(np.asarray(each, np.float64)) for each in (mean, std))
     except (TypeError, ValueError):
         raise UsageError(
@@ -224,12 +226,15 @@ def _policy_kwargs(value: Any, spec: Any, envs: int) -> Settings:
     for name, inner in value.items():
         if name not in _POLICY_KWARGS:
             harmless, instead = _NOT_IN_POLICY_KWARGS.get(name, ((), ""))
-            if _is_one_of(inner, harmless) or _is_relu(name, inner):
+            if name in _NOT_IN_POLICY_KWARGS and (
+                inner is None or _is_one_of(inner, harmless) or _is_relu(name, inner)
+            ):
                 continue
             if not instead:
-                raise unknown("key of policy_kwargs", name, _POLICY_KWARGS)
+                raise unknown("key of policy_kwargs", str(name), _POLICY_KWARGS)
             raise UsageError(f"{name}={inner!r} is not supported: {instead}")
-        settings += _POLICY_KWARGS[name].settings(inner, spec, envs)
+        if inner is not None:
+            settings += _POLICY_KWARGS[name].settings(inner, spec, envs)
     return settings
 
 

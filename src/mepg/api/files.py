@@ -17,7 +17,18 @@ from mepg.envs.env import Env
 from mepg.envs.simulators import full_id
 from mepg.errors import UsageError
 from mepg.storage.checkpoint import Checkpoints
-from mepg.storage.files import MOST_BYTES, Arrays, Damaged, count, from_npz, from_zip, read_whole, to_npz, write_whole
+from mepg.storage.files import (
+    MOST_BYTES,
+    Arrays,
+    Damaged,
+    count,
+    from_npz,
+    from_zip,
+    is_there,
+    read_whole,
+    to_npz,
+    write_whole,
+)
 from mepg.storage.folder import Folder
 from mepg.storage.identity import Identity
 
@@ -30,6 +41,8 @@ Location = str | Path | IO[bytes]  # where a file is: its path, or the file itse
 def with_suffix(path: str | Path, suffix: str) -> Path:
     """The path as it is if it has a suffix, or with this one: `hopper` is hopper.zip."""
     path = Path(path)
+    if path.name in ("", "..") or "\0" in path.name:
+        raise UsageError(f"{str(path)!r} is not the name of a file: give a path such as 'model{suffix}'")
     return path if path.suffix else path.with_name(path.name + suffix)
 
 
@@ -92,9 +105,9 @@ def read_model(location: Location, env: Any = None) -> SavedModel:
     try:
         if isinstance(location, str | Path):
             path = Path(location)
-            if (path / "run.json").is_file():
+            if is_there(path / "run.json"):
                 return _read_run(Folder(path), env)
-            if not with_suffix(path, ".zip").exists():
+            if not is_there(with_suffix(path, ".zip")):
                 raise UsageError(f"there is neither a model {with_suffix(path, '.zip')} nor a run {path}")
         about, arrays = read_archive(location)
     except Damaged as damage:
@@ -117,7 +130,7 @@ def read_model(location: Location, env: Any = None) -> SavedModel:
 
 def run_at(location: Location) -> Folder:
     """The run in this folder; a UsageError if it is something else."""
-    if not isinstance(location, str | Path) or not (Path(location) / "run.json").is_file():
+    if not isinstance(location, str | Path) or not is_there(Path(location) / "run.json"):
         raise UsageError(f"best=True: {name_of(location)} is not the folder of a run, which keeps its best policy")
     return Folder(Path(location))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Self
 
@@ -45,7 +46,7 @@ class Storage(Acting):
 
     def set_parameters(
         self,
-        load_path_or_dict: Location | dict[str, Any],
+        load_path_or_dict: Location | Mapping[str, Any],
         exact_match: bool = True,
         device: str = "auto",
     ) -> None:
@@ -54,7 +55,7 @@ class Storage(Acting):
         :param exact_match: refuse unless all are given; False: set only those that are given
         """
         require_cpu(device)
-        if isinstance(load_path_or_dict, dict):
+        if isinstance(load_path_or_dict, Mapping):
             given = flat(load_path_or_dict)
         else:
             arrays = read_model(load_path_or_dict).arrays
@@ -72,7 +73,8 @@ class Storage(Acting):
         """
         if include:
             raise UsageError(f"include={include!r}: a model's file holds all but the replay memory: save_replay_buffer")
-        if kept := [name for name in exclude or () if name not in NOT_SAVED]:
+        names = exclude if isinstance(exclude, Iterable) and not isinstance(exclude, str) else [exclude]
+        if kept := [name for name in names if name is not None and name not in NOT_SAVED]:
             raise UsageError(f"exclude={kept!r}: a model's file holds all that it takes to load it; leave exclude out")
         spaces = self._need_spaces()
         with self._still() as now:

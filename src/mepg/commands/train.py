@@ -33,6 +33,7 @@ def answer(arguments: Arguments) -> Answer:
         arguments.parser.error("the following arguments are required: ALGO and --env, or a --config that sets them")
     from mepg.display import Display, preparing
     from mepg.run.session import Session
+    from mepg.storage.files import is_there
     from mepg.storage.folder import Folder
 
     config = Config.make(
@@ -52,7 +53,7 @@ def answer(arguments: Arguments) -> Answer:
             if session.result is None:
                 return _stopped(session)
         result, title = session.result, "Finished"
-    if not folder.curve_file.exists():
+    if not is_there(folder.curve_file):
         from mepg.report.figures import draw_learning_curve  # a slow import: not before the first step
 
         run = f"{config.algorithm} on {config.env}, seed {config.seed}"

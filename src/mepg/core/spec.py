@@ -221,7 +221,7 @@ class Spec(ActorSpec):
                 raise ValueError(
                     "search needs proposals that differ: set exploration.std, or gaussian for a stochastic policy"
                 )
-            require_doubt(self, self.search)
+            require_uncertainty(self, self.search)
 
     @property
     def stochastic(self) -> bool:
@@ -254,7 +254,7 @@ def _require_closed_form(spec: CriticSpec, dropout: Dropout) -> None:
         raise ValueError("dropout.masks=expected needs a squared error: set quantiles=none and huber=none")
 
 
-def require_doubt(spec: CriticSpec, search: Search) -> None:
+def require_uncertainty(spec: CriticSpec, search: Search) -> None:
     """Refuse a search by critics that are never in doubt, or whose doubt has no closed form where it needs one."""
     if spec.dropout is None and spec.critics == 1:
         raise ValueError("search needs critics that can be in doubt: set dropout.p, or critics to more than 1")

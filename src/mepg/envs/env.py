@@ -114,8 +114,8 @@ def name_of(env: Any) -> str:
     return str(env_id) if env_id else type(getattr(env, "unwrapped", env)).__name__
 
 
-def call(env_id: str, env: Any, method: str, length: int, *args: Any, **kwargs: Any) -> Any:
-    """Call `reset` or `step`, which must return `length` values. Whatever it raises becomes a one-line RunFailure."""
+def call(env_id: str, env: Any, method: str, length: int | None, *args: Any, **kwargs: Any) -> Any:
+    """Call `reset` or `step`, which returns `length` values. Whatever it raises becomes a one-line RunFailure."""
     try:
         with foreign_code:
             result = getattr(env, method)(*args, **kwargs)
@@ -125,7 +125,7 @@ def call(env_id: str, env: Any, method: str, length: int, *args: Any, **kwargs: 
         raise RunFailure(f"{env_id}'s {method} failed: one of its processes has ended ({one_line(error)})") from error
     except BaseException as error:  # sys.exit() too: the run would look finished
         raise RunFailure(f"{env_id}'s {method} raised {one_line(error)}") from error
-    if not isinstance(result, tuple) or len(result) != length:
+    if length is not None and (not isinstance(result, tuple) or len(result) != length):
         returned = many(len(result), "value") if isinstance(result, tuple) else describe_value(result)
         raise RunFailure(f"{env_id}'s {method} returned {returned}, not {length} values")
     return result

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from mepg.core.types import Sizes
 from mepg.errors import RunFailure, UsageError
+from mepg.words import many
 
 Observation = npt.NDArray[np.float32]  # [S]; several have more axes in front
 Action = npt.NDArray[np.float32]  # [A], scaled; several have more axes in front
@@ -50,7 +51,8 @@ class BoxActions:
             )
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
             raise UsageError(
-                f"{env_id} has infinite action bounds; give it finite ones with gymnasium.wrappers.TransformAction"
+                f"{env_id} has infinite action bounds; leave out gymnasium.wrappers.ClipAction, or give it "
+                "finite ones with gymnasium.wrappers.TransformAction"
             )
         if not (space.low < space.high).all() or 0 in space.shape:
             raise UsageError(f"{env_id} has an action that cannot vary: {space}")
@@ -268,6 +270,18 @@ class Spaces:
             )
         return self.unscale(numbers.reshape(-1, *self.actions.shape)), single
 
+    def read_own_actions(self, actions: npt.ArrayLike, count: int) -> npt.NDArray[Any]:
+        """A user's action for each of `count` environments, in their own space, as a new array that they may keep."""
+        numbers = _numbers(actions, "action", self.actions.shape)
+        shape = (count, *self.actions.shape)
+        if numbers.shape != shape:
+            raise UsageError(f"actions for {many(count, 'environment')} have shape {shape}, not {numbers.shape}")
+        _require_finite(numbers, "action")
+        converted = numbers.astype(self.actions.dtype)
+        if self.actions.kind == "discrete" and (converted != numbers).any():
+            raise UsageError(f"the action holds {numbers[converted != numbers][0]}, which is not a whole number")
+        return converted
+
 
 def _observation_size(space: gymnasium.Space[Any], env_id: str) -> int:
     if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
@@ -282,19 +296,36 @@ def _observation_size(space: gymnasium.Space[Any], env_id: str) -> int:
 
 def _read(value: npt.ArrayLike, name: str, shape: tuple[int, ...]) -> tuple[npt.NDArray[np.float32], bool]:
     """A finite array of this shape, or a batch of them, as [B, size]; and whether it was a single one."""
-    try:
-        array = np.asarray(value, np.float32)
-    except (TypeError, ValueError):
-        raise UsageError(f"an {name} is {math.prod(shape)} numbers, not a {type(value).__name__}") from None
+    with np.errstate(over="ignore"):
+        array = _numbers(value, name, shape).astype(np.float32)
     single = array.ndim == len(shape)
     if array.shape[not single :] != shape:
         batch = f"({', '.join(map(str, ('n', *shape)))})" if shape else "(n,)"
         raise UsageError(f"an {name} has shape {shape}, or {batch} for several, not {array.shape}")
-    if not np.isfinite(array).all():
-        index = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        where = f" at index {index if len(index) > 1 else index[0]}" if index else ""
-        raise UsageError(f"the {name} holds {array[index]}{where}")
+    _require_finite(array, name)
     return array.reshape(-1, math.prod(shape)), single
+
+
+def _numbers(value: npt.ArrayLike, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """A user's numbers as an array. A UsageError for anything else, also for what NumPy would convert to numbers."""
+    try:
+        array = np.asarray(value)
+        array = array.astype(np.float64) if array.dtype.kind == "O" else array  # a row of a table, perhaps
+    except Exception:  # ragged, or another library's array that cannot be converted
+        array = np.asarray("")
+    if array.dtype.kind not in "biuf":
+        from_reset = isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], Mapping)
+        way_out = ": give the first of the two values that reset() returned" if from_reset else ""
+        kind = f"a {type(value).__name__}" + (f" of {array.dtype}" if isinstance(value, np.ndarray) else "")
+        raise UsageError(f"an {name} is {many(math.prod(shape), 'number')}, not {kind}{way_out}")
+    return array
+
+
+def _require_finite(numbers: npt.NDArray[Any], name: str) -> None:
+    if not np.isfinite(numbers).all():
+        index = tuple(int(i) for i in np.argwhere(~np.isfinite(numbers))[0])
+        where = f" at index {index if len(index) > 1 else index[0]}" if index else ""
+        raise UsageError(f"the {name} holds {numbers[index]}{where}")
 
 
 def as_real(value: Any) -> npt.NDArray[Any] | None:

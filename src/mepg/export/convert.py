@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from mepg import __version__
+from mepg.algos import is_mixed
 from mepg.envs.env import Env
 from mepg.envs.spaces import Action, Observation
 from mepg.errors import RunFailure
@@ -115,7 +116,7 @@ def export_c(source: Source, path: Path) -> Exported:
 def _in_full_precision(policy: Policy, env: Env) -> Policy:
     """Mixed precision saves time in training. In an export, other machines would round its sums differently."""
     spec = policy.config.spec
-    if getattr(spec, "precision", "full") == "full":
+    if not is_mixed(spec):
         return policy
     agent = replace(policy.config, spec=replace(spec, precision="full")).build(env.sizes)
     return policy._replace(exploit=with_jax_defaults(jax.jit(agent.exploit)))

@@ -15,8 +15,10 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from mepg.native.processor import Instructions
+from mepg.signals import cleaning_up
 from mepg.system import load_per_core
 
 _HEADER = Path(__file__).with_name("kernels.h")
@@ -138,10 +140,8 @@ def _workplace(folder: Path) -> Iterator[tuple[Path, bool]]:
         place, kept = Path(tempfile.mkdtemp(prefix="build-", dir=folder)), True
     except (OSError, _Untrusted):
         place, kept = Path(tempfile.mkdtemp(prefix="mepg-native-")), False
-    try:
+    with cleaning_up(lambda: shutil.rmtree(place, ignore_errors=True)):
         yield place, kept
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
 
 
 def _check(path: Path, is_kind: object) -> None:
@@ -198,19 +198,26 @@ def run_command(
         )  # fmt: skip
     except OSError as error:
         raise CannotBuild(f"{command[0]} cannot be started: {error.strerror}") from error
-    with process:
+    with process, killed_at_exit(process):
         try:
             output, errors = process.communicate(stdin, timeout=seconds)
-        except BaseException as error:
-            os.killpg(process.pid, signal.SIGKILL)
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise CannotBuild(f"{command[0]} did not finish within {seconds:.0f} s") from error
-            raise
+        except subprocess.TimeoutExpired as error:
+            raise CannotBuild(f"{command[0]} did not finish within {seconds:.0f} s") from error
     if process.returncode:
         lines = (errors or output).decode(errors="replace").strip().splitlines()
         first = next((line for line in lines if "error" in line), "".join(lines[:1]))
         raise CannotBuild(f"{command[0]} failed: {first or f'exit code {process.returncode}'}")
     return output
+
+
+def killed_at_exit(process: subprocess.Popen[Any]) -> contextlib.AbstractContextManager[None]:
+    """Kill it at the end of the block, if it is still there, and all that it has started in its group."""
+
+    def kill() -> None:
+        if process.returncode is None:  # else its number may be another's by now
+            os.killpg(process.pid, signal.SIGKILL)
+
+    return cleaning_up(kill)
 
 
 def _patience() -> float:

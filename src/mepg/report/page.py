@@ -134,7 +134,7 @@ def write_page(page: Page, out: Path) -> Report:
     folder = out.with_name(f"{out.stem}-files")
     html = _render(
         page=page,
-        files_link=quote(folder.name),
+        files_link=quote(os.fsencode(folder.name)),  # no system asks for UTF-8
         versions=_versions(page.runs),
         inspected=inspected,
         figures=figures,

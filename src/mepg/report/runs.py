@@ -14,7 +14,7 @@ import numpy.typing as npt
 from mepg.errors import UsageError
 from mepg.report.statistics import Floats
 from mepg.run.session import mean_of_five_best
-from mepg.storage.files import Damaged, finite, read_sealed_arrays, read_until, read_whole
+from mepg.storage.files import Damaged, Unreadable, finite, is_there, read_sealed_arrays, read_until, read_whole
 from mepg.storage.folder import Folder
 from mepg.storage.policy import require_its_own
 from mepg.training.config import Config
@@ -146,21 +146,25 @@ def _folders(path: Path) -> Iterator[tuple[Path, str | None]]:
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             links += [link for name in (*folders, *sorted(files)) if (link := Path(place, name)).is_symlink()]
     for link in links:  # last, so that a run goes by its own name
-        if not link.exists():
-            yield link, "is a link that leads nowhere"
-        elif (link / "run.json").is_file():
-            yield link, None
-        elif link.is_dir():
-            yield link, "is a link to a folder of others: name that folder itself"
-    for error in unreadable:
-        if isinstance(error, PermissionError):
-            yield Path(error.filename), "cannot be read: permission denied"
+        try:
+            if not is_there(link):
+                yield link, "is a link that leads nowhere"
+            elif is_there(link / "run.json"):
+                yield link, None
+            elif link.is_dir():
+                yield link, "is a link to a folder of others: name that folder itself"
+        except Unreadable as error:
+            yield link, f"is a link, and {error}"
+    for missed in unreadable:
+        if not isinstance(missed, FileNotFoundError | NotADirectoryError):
+            missing = Path(missed.filename)
+            yield missing, str(Unreadable(missing, missed)).removeprefix(f"{missing} ")
 
 
 def _evaluations(folder: Folder, config: Config) -> tuple[npt.NDArray[np.int64], Floats]:
     """Steps and returns, which have to be those that the config asks for, from the first on."""
-    if not folder.evaluations_file.exists():
-        if folder.result_file.exists():
+    if not is_there(folder.evaluations_file):
+        if is_there(folder.result_file):
             raise UsageError(f"{folder.path} holds a finished run without its {folder.evaluations_file.name}")
         return np.zeros(0, np.int64), np.zeros((0, config.eval_episodes))
     evaluations = folder.evaluations(config)
@@ -171,9 +175,9 @@ def _evaluations(folder: Folder, config: Config) -> tuple[npt.NDArray[np.int64],
         raise UsageError(
             f"{folder.evaluations_file} has other than {many(config.eval_episodes, 'episode')} an evaluation"
         )
-    if folder.result_file.exists() and len(evaluations) != whole:
+    if is_there(folder.result_file) and len(evaluations) != whole:
         raise UsageError(f"{folder.path} holds a finished run with {len(evaluations)} of {many(whole, 'evaluation')}")
-    if not folder.result_file.exists() and len(evaluations) == whole and not (folder.path / "checkpoints").exists():
+    if not is_there(folder.result_file) and len(evaluations) == whole and not is_there(folder.path / "checkpoints"):
         raise UsageError(f"{folder.path} holds a finished run without its {folder.result_file.name}")
     returns = np.array([[episode.total for episode in episodes] for episodes in evaluations.values()], float)
     if not np.isfinite(returns).all():
@@ -215,7 +219,7 @@ def _read_off(steps: npt.NDArray[np.int64], at: Floats, seconds: Floats) -> Floa
 def _check_policies(folder: Folder, config: Config) -> None:
     """A policy that lies beside the results has to be this run's, as it was written."""
     for path in (folder.policy_file, folder.best_file):
-        if path.exists():
+        if is_there(path):
             require_its_own(path, read_sealed_arrays(path)[1], config)
 
 

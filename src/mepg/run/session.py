@@ -16,7 +16,7 @@ from mepg.envs.spaces import Spaces
 from mepg.envs.watchdog import Watchdog
 from mepg.errors import RunFailure, UsageError
 from mepg.storage.checkpoint import Checkpoints, Saved, Spent
-from mepg.storage.files import Checksum, Damaged, checksum, read_until, read_whole, write_whole
+from mepg.storage.files import Checksum, Damaged, Unreadable, checksum, is_there, read_until, read_whole, write_whole
 from mepg.storage.folder import Folder, versions
 from mepg.storage.identity import Identity
 from mepg.storage.logs import check, open_logs
@@ -87,9 +87,9 @@ class Session:
     def _require_replay(self) -> None:
         """A run that was finished has nothing to go on from, unless its replay memory was kept."""
         folder = self.folder
-        if not folder.policy_file.exists() or folder.replay_folder.exists():
+        if not is_there(folder.policy_file) or is_there(folder.replay_folder):
             return
-        if not folder.result_file.exists():
+        if not is_there(folder.result_file):
             raise UsageError(f"{folder.path} holds a finished run, but its {folder.result_file.name} is gone")
         done = many(folder.config().steps, "step")
         raise UsageError(
@@ -113,7 +113,7 @@ class Session:
                 yield from self._records()
         except OSError as error:
             raise self._failure(f"{self.folder.path} cannot be written: {error.strerror or error}") from None
-        except Damaged as damage:  # metrics.csv, which a checkpoint has to seal
+        except (Damaged, Unreadable) as damage:  # metrics.csv, which a checkpoint has to seal
             raise self._failure(str(damage)) from None
         except MemoryError as error:
             raise self._failure(f"there is not enough memory: {error}") from None
@@ -209,7 +209,7 @@ class Session:
             self.notes.append(f"resumed at step {step:,}")
             self._saved_at = step
             return
-        if self.folder.result_file.exists():
+        if is_there(self.folder.result_file):
             raise UsageError(f"{self.folder.path} cannot be made longer: its checkpoints are damaged")
         if steps:
             self.loop.replay.count = 0
@@ -235,12 +235,12 @@ class Session:
         if step is None or step % self.config.eval_every == 0:
             aside.unlink(missing_ok=True)
         elif not self.config.evaluates_at(step):
-            aside.replace(folder.best_file) if aside.exists() else folder.best_file.unlink()
+            aside.replace(folder.best_file) if is_there(aside) else folder.best_file.unlink()
 
     def _set_best_aside(self) -> None:
         """Keep the best policy so far: the last step's evaluation does not count if the run is made longer."""
         best, aside = self.folder.best_file, self.folder.earlier_best_file
-        if best.exists() and not aside.exists():
+        if is_there(best) and not is_there(aside):
             self.checkpoints.make_folders()
             write_whole(aside, read_whole(best))
 
@@ -252,7 +252,7 @@ class Session:
         except Damaged as damage:
             path = self.folder.metrics_file
             aside = path.with_suffix(".csv.damaged")
-            if path.exists():
+            if is_there(path):
                 path.rename(aside)
                 self.notes.append(f"{damage}; the damaged file was renamed to {aside.name}, and a new one was started")
             else:

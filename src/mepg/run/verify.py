@@ -11,7 +11,7 @@ import numpy as np
 
 from mepg.errors import UsageError, failures_at
 from mepg.storage.checkpoint import flatten
-from mepg.storage.files import Damaged, count, finite, read_until
+from mepg.storage.files import Damaged, count, finite, is_there, read_until
 from mepg.storage.folder import Folder, versions
 from mepg.storage.policy import online_networks, read_networks, ready_to_learn
 from mepg.training.assembly import open_loop
@@ -143,7 +143,7 @@ def _policies(folder: Folder, config: Config, template: Any) -> tuple[list[_Publ
     """The published policies, and a verdict on each that cannot be the run's own whatever is computed."""
     evaluations, found, verdicts = folder.evaluations(config), [], []
     for path, step in ((folder.policy_file, max(evaluations)), (folder.best_file, _best(evaluations))):
-        if not path.exists():
+        if not is_there(path):
             continue
         try:
             networks, about = read_networks(path, config, template)
@@ -153,7 +153,7 @@ def _policies(folder: Folder, config: Config, template: Any) -> tuple[list[_Publ
             if path == folder.best_file and not math.isclose(finite(about["return"]), mean, rel_tol=1e-12):
                 raise Damaged(f"it claims a return of {about['return']!r}, and its evaluation has {mean!r}")
             found.append(_Published(path.name, networks, step, evaluations[step]))
-        except (Damaged, UsageError, KeyError, TypeError, ValueError) as damage:
+        except (Damaged, KeyError, TypeError, ValueError) as damage:
             verdicts.append(PolicyVerdict(path.name, False, False, f"does NOT agree: {damage}"))
     return found, verdicts
 

@@ -28,6 +28,7 @@ from mepg.storage.files import (
     Damaged,
     count,
     finite,
+    names_in,
     read_arrays,
     read_sealed,
     write_arrays,
@@ -124,8 +125,8 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """The steps at which there are checkpoints, the newest first."""
-        names = (path.stem for path in self.folder.glob("*.json"))
-        return sorted((int(name) for name in names if re.fullmatch("[0-9]{9,18}", name)), reverse=True)
+        found = (re.fullmatch(r"([0-9]{9,18})\.json", name) for name in names_in(self.folder))
+        return sorted((int(each[1]) for each in found if each), reverse=True)
 
     def load(self, step: int, like: Snapshot, replay: Replay) -> Saved:
         """What was saved at `step`, with the replay memory put back. `Damaged` says what is wrong.
@@ -212,10 +213,13 @@ class Checkpoints:
                 needed |= {Piece(*piece).name for piece in self._manifest(known)["replay"]}
             except (Damaged, TypeError):
                 continue
-        left_over = [*self.replay_folder.glob("*[0-9]*.safetensors*"), *self.folder.glob(".*.writing")]
-        for path in left_over:  # no longer needed, or half written by a killed process
-            if path.name not in needed:
-                path.unlink()
+        pieces = (name for name in names_in(self.replay_folder) if re.search(r"[0-9].*\.safetensors", name))
+        half_written = (name for name in names_in(self.folder) if re.fullmatch(r"\..*\.writing", name))
+        for name in pieces:  # no longer needed, or half written by a killed process
+            if name not in needed:
+                (self.replay_folder / name).unlink()
+        for name in half_written:
+            (self.folder / name).unlink()
 
 
 def _episodes(data: Any) -> list[Episode]:

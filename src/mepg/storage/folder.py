@@ -36,6 +36,8 @@ from mepg.storage.files import (
     Damaged,
     checksum,
     hold,
+    is_there,
+    names_in,
     not_writable,
     open_lock,
     read_npz,
@@ -89,8 +91,8 @@ class Folder:
 
     def identity(self) -> Identity:
         """Which run is in this folder, and for which observations and actions."""
-        if not self.config_file.is_file():
-            if not self.path.exists():
+        if not is_there(self.config_file) or not self.config_file.is_file():
+            if not is_there(self.path):
                 raise UsageError(f"{self.path} does not exist")
             reason = f"there is no {self.config_file.name} in it" if self.path.is_dir() else "it is not a folder"
             raise UsageError(f"{self.path} holds no run: {reason}")
@@ -107,7 +109,7 @@ class Folder:
 
     def settled(self, config: Config) -> Config:
         """The config; if it leaves the backend open, with that of the run that is here."""
-        if config.backend != "auto" or not self.config_file.exists():
+        if config.backend != "auto" or not is_there(self.config_file):
             return config
         return replace(config, backend=self.config().backend)
 
@@ -122,13 +124,10 @@ class Folder:
 
     def check_free_for(self, config: Config) -> None:
         """Refuse a folder that holds anything but this very run, or a shorter one."""
-        try:
-            # What begins with a dot is a lock, or half a file that a killed process left.
-            if not self.path.exists() or not any(not path.name.startswith(".") for path in self.path.iterdir()):
-                return
-        except OSError as error:
-            raise not_writable(self.path, error) from None
-        if not self.config_file.exists():
+        # What begins with a dot is a lock, or half a file that a killed process left.
+        if all(name.startswith(".") for name in names_in(self.path)):
+            return
+        if not is_there(self.config_file):
             raise UsageError(f"{self.path} holds other files; choose another --out")
         there = self.config()
         ours, theirs = _flat(self.settled(config).identity()), _flat(there.identity())
@@ -149,7 +148,7 @@ class Folder:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
                 hold(locks.enter_context(open_lock(self.path / ".lock")))
-                if not self.config_file.exists():
+                if not is_there(self.config_file):
                     write_sealed(self.config_file, about)
                 # Someone may delete .lock, which looks like litter: so run.json is locked too.
                 hold(locks.enter_context(self.config_file.open("r+")))
@@ -174,13 +173,15 @@ class Folder:
 
     def in_use(self) -> bool:
         """Whether a process has claimed it."""
-        try:
-            with self.config_file.open("r+") as lock:
-                hold(lock)
-        except BlockingIOError:
-            return True
-        except OSError:  # there is none yet
-            return False
+        for mode in ("r+", "r"):  # another user's can perhaps be read, and most systems are content with that
+            try:
+                with self.config_file.open(mode) as lock:
+                    hold(lock)
+                return False
+            except BlockingIOError:
+                return True
+            except OSError:  # there is none yet
+                continue
         return False
 
     def finish(self, config: Config, summary: dict[str, Any]) -> None:
@@ -190,7 +191,7 @@ class Folder:
 
     def ending(self, config: Config) -> Ending | None:
         """What `finish` wrote, or None while the run is not finished."""
-        if not self.result_file.exists():
+        if not is_there(self.result_file):
             return None
         try:
             summary = read_sealed(self.result_file)
@@ -204,7 +205,7 @@ class Folder:
     def finished(self, config: Config) -> dict[str, Any] | None:
         """The result of this very run, or None while it is not finished; a UsageError if something else is here."""
         self.check_free_for(config)
-        if not self.config_file.exists() or self.config().steps < config.steps:
+        if not is_there(self.config_file) or self.config().steps < config.steps:
             return None
         return self.result(config)
 

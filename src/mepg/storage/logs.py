@@ -18,7 +18,7 @@ from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import RecordWriter
 
 from mepg.errors import UsageError, unknown
-from mepg.storage.files import write_whole
+from mepg.storage.files import is_there, write_whole
 from mepg.storage.folder import Folder
 from mepg.system import sync
 
@@ -41,7 +41,7 @@ class Csv:
 
     def __init__(self, folder: Path, columns: list[str], upto: int, _: dict[str, Any]) -> None:
         path, kept = Folder(folder).metrics_file, list[dict[str, str]]()
-        if upto and path.exists():
+        if upto and is_there(path):
             # Rows after the checkpoint will be written again; the last of them may be cut short.
             with path.open(newline="", encoding="ascii", errors="replace") as old:
                 head, *rows = list(csv.reader(old)) or [[]]

@@ -15,7 +15,7 @@ from mepg.envs.spaces import Action, Observation
 from mepg.errors import UsageError
 from mepg.jax_defaults import with_jax_defaults
 from mepg.storage.checkpoint import Checkpoints, flatten, unflatten
-from mepg.storage.files import Damaged, count, finite, read_sealed_arrays, write_sealed_arrays
+from mepg.storage.files import Damaged, count, finite, is_there, read_sealed_arrays, write_sealed_arrays
 from mepg.storage.folder import Folder
 from mepg.storage.identity import Identity
 from mepg.training.config import Config
@@ -65,7 +65,11 @@ def _write(path: Path, identity: Identity, state: Any, about: dict[str, Any]) ->
 def require_its_own(path: Path, about: dict[str, Any], config: Config) -> None:
     """Refuse a policy that belongs to another run. Not all files say how long their run is to be."""
     whose = about.get("config")
-    if not isinstance(whose, dict) or Config.from_json({**whose, "steps": config.steps}) != config:
+    try:
+        its_own = isinstance(whose, dict) and Config.from_json({**whose, "steps": config.steps}) == config
+    except UsageError as error:
+        raise Damaged(f"{path.name}: {error}") from None
+    if not its_own:
         raise Damaged(f"{path.name} is another run's")
 
 
@@ -78,7 +82,7 @@ def read_networks(path: Path, config: Config, template: Any) -> tuple[Any, dict[
 
 def read_best(folder: Folder, config: Config, template: Any) -> tuple[Any, int, float]:
     """What `save_best` wrote: the networks, their step and their return."""
-    if not folder.best_file.exists():
+    if not is_there(folder.best_file):
         raise UsageError(
             f"{folder.path} holds no {folder.best_file.name}: its run has not been evaluated yet, or an older version "
             "of mepg, which did not keep the best policy, evaluated it"
@@ -86,7 +90,7 @@ def read_best(folder: Folder, config: Config, template: Any) -> tuple[Any, int, 
     try:
         networks, about = read_networks(folder.best_file, config, template)
         return networks, count(about["step"]), finite(about["return"])
-    except (Damaged, UsageError, KeyError, TypeError, ValueError) as damage:
+    except (Damaged, KeyError, TypeError, ValueError) as damage:
         raise UsageError(f"{folder.path} holds a damaged policy: {damage}") from None
 
 
@@ -120,11 +124,11 @@ def load_policy(folder: Folder, env: Env, *, best: bool = False) -> Policy:
 
 def read_state(folder: Folder, config: Config, template: Any) -> tuple[Any, int]:
     """The networks of an agent whose whole state is like `template`, and the step at which they were saved."""
-    if folder.policy_file.exists():
+    if is_there(folder.policy_file):
         try:
             networks, about = read_networks(folder.policy_file, config, template)
             return networks, count(about.get("step", config.steps))  # older files do not say
-        except (Damaged, UsageError, KeyError, TypeError, ValueError) as damage:
+        except (Damaged, KeyError, TypeError, ValueError) as damage:
             raise UsageError(f"{folder.path} holds a damaged policy: {damage}") from None
     checkpoints = Checkpoints(folder.path, config)
     for step in checkpoints.steps():

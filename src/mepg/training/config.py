@@ -190,9 +190,10 @@ class Config:
         for name in ("algorithm", "env"):
             if not isinstance(data.get(name), str):
                 raise UsageError(f"{name} must be text, not {data.get(name)!r:.80}")
-        values = {name: tuple(value) if isinstance(value, list) else value for name, value in data.items()}
+        values: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in data.items()}
         try:
-            return cls(**{**values, "spec": from_json(type(algos.find(data["algorithm"]).spec), data.get("spec"))})
+            values["spec"] = from_json(type(algos.find(data["algorithm"]).spec), data.get("spec"))
+            return cls(**values)
         except (ValueError, TypeError) as error:
             raise UsageError(str(error)) from None
 

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from mepg.algos import is_mixed
 from mepg.core.types import Agent, Sizes
 from mepg.jax_defaults import with_jax_defaults
 from mepg.native.build import keep_source
@@ -31,7 +32,7 @@ class NativeProgram(Program):
     def __init__(self, config: Config, agent: Agent, sizes: Sizes) -> None:
         super().__init__(config, agent, sizes)
         # Rounded numbers that are multiplied in another order differ by more than their last bit.
-        self._tolerance = 2e-3 if getattr(config.spec, "precision", "full") == "mixed" else 1e-5
+        self._tolerance = 2e-3 if is_mixed(config.spec) else 1e-5
         self._memory_tree = jax.tree.structure(self.nothing_yet())
         self._words = {stream: np.asarray(jax.random.key_data(key)) for stream, key in self._keys.items()}
         self._fast_learn = self._compile(self._update_and_choose, self._some_learning, "written", config.threads)
