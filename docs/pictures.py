@@ -98,7 +98,7 @@ def _explain_seeds(figure: Figure) -> None:
 def film(folder: Folder, path: Path) -> None:
     """The beginning of an episode, small enough for a page."""
     env = Env(folder.env(), "rgb_array")
-    policy = load_policy(folder, env)
+    policy = load_policy(folder, env.spaces)
     pictures: list[Image.Image] = []
     step = iter(range(10**9))
 

@@ -80,6 +80,21 @@ def test_the_core_keeps_nothing_between_calls():
             assert not mutable, f"{path}: {ast.unparse(node)}"
 
 
+def test_training_opens_no_file():
+    for path in (ROOT / "training").rglob("*.py"):
+        assert not {"io", "pathlib", "shutil", "tempfile", "safetensors"} & set(imported(path)), path
+        assert not any(function.split(".")[-1] in {"open", "write", "savez", "load"} for function, _ in calls(path)), (
+            path
+        )
+
+
+def test_storage_knows_no_environment():
+    """Only the description of one: observations and actions."""
+    for path in (ROOT / "storage").rglob("*.py"):
+        assert {name for name in imported(path) if name.startswith("mepg.envs")} <= {"mepg.envs.spaces"}, path
+        assert not any(name.partition(".")[0] == "gymnasium" for name in imported(path)), path
+
+
 def test_nothing_is_longer_than_can_be_read():
     """No file over 400 lines, no function over 60."""
     for path in ROOT.rglob("*.py"):
@@ -102,7 +117,6 @@ WITHOUT_A_MIRROR = {
     "__main__": "calls cli",
     **dict.fromkeys(("algos/ddpg", "algos/mepg", "algos/redq", "algos/sac"), "specs: tests/core tries every one"),
     "bench/peer": "runs where other libraries are installed: make bench",
-    "run/jax_process": "two calls, of training/threads and storage/compilation_cache",
 }
 WHOLE_ROOMS = {"native"}  # passes of one compiler, tested by what comes out of the last
 

@@ -70,7 +70,7 @@ def _run(argv: Sequence[str] | None, output: Output, stack: contextlib.ExitStack
 
 def _configure_threads(threads: int) -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", str(threads))  # NumPy reads it when it is imported
-    from mepg.run.jax_process import configure_jax
+    from mepg.storage.compilation_cache import configure_jax
 
     configure_jax(threads)
 

@@ -51,7 +51,7 @@ def add_settings(parser: ArgumentParser, kind: type, leave_out: Collection[str] 
         if setting.kind is bool:
             parser.add_argument(setting.flag, action="store_true", help=setting.words)
             continue
-        default = defaults.get(name, setting.usual)
+        default = defaults.get(name, setting.default)
         shown = ",".join(default) if setting.kind is tuple else default
         words = setting.words if shown in (None, "") else f"{setting.words} ({shown})"
         parse = PARSERS[setting.kind]

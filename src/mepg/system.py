@@ -69,7 +69,9 @@ def processor_extensions() -> str:
     """The names of the processor's instruction sets, as Linux writes them; empty where it is unknown."""
     if flags := _cpuinfo("flags", "Features"):
         return flags
-    # macOS writes the same names in capitals: "AVX2", "AVX512F". Apple's ARM processors have none of these.
+    if platform.machine() == "arm64":  # Apple's ARM processors; Linux calls their common extension asimd
+        return "asimd"
+    # macOS writes the same names in capitals: "AVX2", "AVX512F".
     return f"{_sysctl('machdep.cpu.features')} {_sysctl('machdep.cpu.leaf7_features')}".lower().strip()
 
 

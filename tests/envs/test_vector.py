@@ -182,7 +182,7 @@ def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     checkpoints = Checkpoints(tmp_path, config)
     for record in loop:
         if record.step == 99:
-            checkpoints.save(Saved(loop.snapshot(), Spent(0.0, 0.0), None), loop.replay)
+            checkpoints.save(Saved(loop.snapshot(), Spent(0.0, 0.0, 0.0), None), loop.replay)
     end, rows = loop.snapshot(), loop.replay.read(60, 150)
     loop.replay.count = 0
     saved = checkpoints.load(99, loop.snapshot(), loop.replay).snapshot
@@ -191,7 +191,7 @@ def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     list(loop)
     again = loop.snapshot()
     np.testing.assert_array_equal(loop.replay.read(60, 150), rows)
-    for part in ("state", "memory", "actions", "sums", "episodes", "next_actions"):
+    for part in ("state", "carry", "actions", "sums", "episodes", "next_actions"):
         assert leaves_equal(getattr(again, part), getattr(end, part)), part
     assert again.evaluations == end.evaluations
     envs.close()
@@ -221,7 +221,7 @@ def test_explorers_differ():
     envs = make_envs("Pendulum-v1", 4)
     loop = Loop(config, Program(config, config.build(envs.sizes), envs.sizes), envs, None, Replay(100, envs.sizes))
     same = np.zeros((4, 3), np.float32)
-    actions = loop.program.explore(loop.held, loop.memory, same, 1).actions
+    actions = loop.program.explore(loop.device_state, loop.carry, same, 1).actions
     assert len(np.unique(actions)) == 4
 
 

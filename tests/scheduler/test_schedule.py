@@ -6,6 +6,7 @@ from mepg.errors import UsageError
 from mepg.scheduler import schedule
 from mepg.scheduler.schedule import carry_out, claim, jobs_by_state
 from mepg.storage.folder import Folder
+from tests.conftest import SPACES
 from tests.scheduler.runs import Looking, job
 
 
@@ -96,10 +97,10 @@ def test_what_becomes_unwanted_is_told_once_and_not_begun_again(tmp_path, quickl
 
 def test_what_there_is_of_many_runs(tmp_path):
     done, begun, other, new = (job(tmp_path / name) for name in ("done", "begun", "other", "new"))
-    Folder(done.folder).claim(done.config).close()
+    Folder(done.folder).claim(done.config, SPACES).close()
     Folder(done.folder).finish(done.config, {})
-    Folder(begun.folder).claim(begun.config).close()
-    Folder(other.folder).claim(job(other.folder, seed=5).config).close()
+    Folder(begun.folder).claim(begun.config, SPACES).close()
+    Folder(other.folder).claim(job(other.folder, seed=5).config, SPACES).close()
     states = jobs_by_state([done, begun, other, new])
     assert (states.finished, states.missing) == ([done], [begun, new])
     (unusable,) = states.unusable

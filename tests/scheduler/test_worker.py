@@ -9,6 +9,7 @@ from mepg.errors import UsageError
 from mepg.scheduler.schedule import claim
 from mepg.scheduler.worker import wait_for_predecessor
 from mepg.storage.folder import Folder
+from tests.conftest import SPACES
 from tests.scheduler.runs import job
 
 
@@ -40,7 +41,7 @@ def test_workers_end_when_nobody_is_left_to_watch(tmp_path):
 def test_it_waits_for_one_that_is_still_saving(tmp_path):
     run = job(tmp_path / "a")
     folder = Folder(run.folder)
-    with folder.claim(run.config):
+    with folder.claim(run.config, SPACES):
         waiting = Thread(target=wait_for_predecessor, args=[folder])
         waiting.start()
         waiting.join(0.5)

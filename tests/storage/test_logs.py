@@ -102,7 +102,7 @@ def test_metrics_go_on_where_the_checkpoint_stood(tmp_path):
     assert path.read_text() == "time/total_timesteps,train/q\n", "from the beginning, nothing is kept"
 
 
-def test_metrics_that_an_earlier_version_began_are_kept(tmp_path):
+def test_metrics_that_another_version_began_are_kept(tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text("time/total_timesteps,train/gone,train/q\n1000,7,0.5\n2000,8,0.25\n")
     log = Csv(tmp_path, ["time/total_timesteps", "train/q", "time/new"], 1000, {})

@@ -12,6 +12,7 @@ from mepg.training.evaluate import Episode
 from mepg.tune import study
 from mepg.tune.space import Choice, parse_space
 from mepg.tune.study import trial_scores
+from tests.conftest import SPACES
 from tests.tune.studies import ME_SAC, Quick, question, rising_to, tune
 
 
@@ -147,7 +148,7 @@ def test_settings_that_never_learn_are_no_result(tmp_path, at_once):
 
 def test_a_study_is_not_put_into_a_run(tmp_path, at_once):
     pytest.importorskip("optuna")
-    Folder(tmp_path / "a").claim(question().config((), 0)).close()
+    Folder(tmp_path / "a").claim(question().config((), 0), SPACES).close()
     with pytest.raises(UsageError, match="holds a run; choose another --out"):
         tune(tmp_path / "a", Quick(rising_to), 1)
 

@@ -25,7 +25,7 @@ from mepg.storage.identity import Identity
 from mepg.training.assembly import assemble
 from mepg.training.config import MOST, Config
 from mepg.training.loop import Loop
-from mepg.training.program import Held, Program
+from mepg.training.program import DeviceState, Program
 from mepg.training.queries import AgentQueries
 from mepg.training.replay import Replay
 from mepg.words import many
@@ -35,7 +35,7 @@ from mepg.words import many
 class Loaded:
     """A model that has no environment to learn in."""
 
-    held: Held
+    device_state: DeviceState
     step: int
     next_episode: int
     replay: Replay | None  # None: it was not saved with the model
@@ -134,7 +134,7 @@ class Acting:
         obs, alone = self._need_spaces().read_observations(observation)
         with self._still() as now:
             if deterministic or not is_stochastic(self.spec):
-                actions = self._program.exploit(now.held, obs)
+                actions = self._program.exploit(now.device_state, obs)
             else:
                 self._predictions += 1
                 actions = self._questions.draw_actions(self._state(now), obs, self._predictions)
@@ -267,7 +267,7 @@ class Acting:
                 return
             Identity(self._config, self._spaces).require_fit(envs.spaces)
             then = self._stand()
-            state = self._program.unflatten(then.held)
+            state = self._program.unflatten(then.device_state)
             self._enter(envs, env)
             now = self._need_loop()
             now.restart(state, then.step, then.next_episode)
@@ -282,7 +282,7 @@ class Acting:
         return env
 
     def _state(self, now: Loop | Loaded) -> Any:
-        return self._program.unflatten(now.held)
+        return self._program.unflatten(now.device_state)
 
     def _need_loop(self) -> Loop:
         if not isinstance(self._standing, Loop):

@@ -69,14 +69,14 @@ def takes_run_settings(init: Callable[P, None]) -> Callable[P, None]:
     signature = inspect.signature(init)
     *named, others = signature.parameters.values()
     by_name = inspect.Parameter.KEYWORD_ONLY
-    added = [inspect.Parameter(s.name, by_name, default=s.usual, annotation=s.kind) for s in _of_a_model()]
+    added = [inspect.Parameter(s.name, by_name, default=s.default, annotation=s.kind) for s in _of_a_model()]
     init.__signature__ = signature.replace(parameters=[*named, *added, others])  # type: ignore[attr-defined]
     return init
 
 
 def run_settings(others: dict[str, Any]) -> dict[str, Any]:
-    """Remove them from the arguments; one that is missing has its usual value."""
-    found = {setting.name: as_python(others.pop(setting.name, setting.usual)) for setting in _of_a_model()}
+    """Remove them from the arguments; one that is missing has its default."""
+    found = {setting.name: as_python(others.pop(setting.name, setting.default)) for setting in _of_a_model()}
     for setting in _of_a_model():
         setting.check(found[setting.name])
     return found

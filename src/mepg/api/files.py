@@ -13,7 +13,6 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from mepg.envs.env import Env
 from mepg.envs.simulators import full_id
 from mepg.errors import UsageError
 from mepg.storage.checkpoint import Checkpoints
@@ -112,18 +111,14 @@ def read_model(location: Location, env: Any = None) -> SavedModel:
         about, arrays = read_archive(location)
     except Damaged as damage:
         raise UsageError(str(damage)) from None
-    if about.get("format") not in (1, FORMAT):
+    if about.get("format") != FORMAT:
         raise UsageError(f"{name} is of format {about.get('format')!r}, which this version of mepg does not know")
-    if about["format"] == 1:  # which had the few of a config's fields that matter to a model, one by one
-        about["config"] = {known: about.get(known) for known in ("algorithm", "spec", "env", "seed", "normalize_obs")}
     try:
         identity = Identity.from_json(about)
-        if identity.spaces is None:
-            raise KeyError("sizes")
         steps, found = count(about["steps"]), about.get("versions")
         made_with = {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
-        since = count(about.get("num_timesteps", steps))  # earlier files do not say
-        return SavedModel(identity, steps, since, count(about["episodes"]), arrays, made_with)
+        counts = steps, count(about["num_timesteps"]), count(about["episodes"])
+        return SavedModel(identity, *counts, arrays, made_with)
     except (KeyError, ValueError) as error:
         raise UsageError(f"{name} is damaged: {error!r}") from None
 
@@ -140,7 +135,7 @@ def _read_run(folder: Folder, env: Any) -> SavedModel:
     identity = folder.identity()
     own_id = identity.config.env
     # Another may have the same spaces, and does not have to be this one.
-    env_id = folder.env(own_id if isinstance(env, str) and full_id(env) == own_id else None)
+    folder.env(own_id if isinstance(env, str) and full_id(env) == own_id else None)
     checkpoints = Checkpoints(folder.path, identity.config)
     for step in checkpoints.steps():
         with contextlib.suppress(Damaged):
@@ -148,9 +143,6 @@ def _read_run(folder: Folder, env: Any) -> SavedModel:
             break
     else:
         raise UsageError(f"{folder.path} holds no intact checkpoint")
-    if identity.spaces is None:
-        with contextlib.closing(Env(env_id)) as own:
-            identity = identity._replace(spaces=own.spaces)
     return SavedModel(identity, step, step, episodes, arrays, folder.versions())
 
 

@@ -214,7 +214,7 @@ class Model(Storage):
                     variables |= step_locals(record, self._spaces.scale(actions), loop.obs.copy())
                     if not callbacks.after_step(variables):
                         break
-        loop.settle()
+        loop.check_finite()
         callbacks.end()
         if loop.updates == 0:
             warnings.warn(

@@ -42,7 +42,7 @@ class Storage(Acting):
     def get_parameters(self) -> dict[str, Any]:
         """All arrays of the agent's state, by name: {"actor": {"params": {"0": {"w": ...}}}}; copies."""
         with self._still() as now:
-            return nested(_by_name(self._program.unflatten(now.held)))
+            return nested(_by_name(self._program.unflatten(now.device_state)))
 
     def set_parameters(
         self,
@@ -61,10 +61,10 @@ class Storage(Acting):
             arrays = read_model(load_path_or_dict).arrays
             given = {name.removeprefix("agent."): array for name, array in arrays.items()}
         with self._still() as now:
-            state = self._program.unflatten(now.held)
+            state = self._program.unflatten(now.device_state)
             arrays = replaced(_by_name(state), given, all_of_them=exact_match)
             named = {f"agent.{name}": array for name, array in arrays.items()}
-            now.held = self._program.flatten(unflatten(named, state, "agent"))
+            now.device_state = self._program.flatten(unflatten(named, state, "agent"))
 
     def save(self, path: Location, exclude: Any = None, include: Any = None) -> None:
         """Write the model to a file, or into an open one: networks, optimisers, normaliser, spec and counters.
@@ -79,8 +79,8 @@ class Storage(Acting):
         spaces = self._need_spaces()
         with self._still() as now:
             if isinstance(now, Loop):
-                now.settle()  # networks that are no longer finite are not worth a file
-            arrays = flatten(self._program.unflatten(now.held), "agent")
+                now.check_finite()  # networks that are no longer finite are not worth a file
+            arrays = flatten(self._program.unflatten(now.device_state), "agent")
             identity = Identity(self._config, spaces)
             saved = SavedModel(
                 identity, now.step, self.num_timesteps, now.next_episode, arrays, versions(self._config.backend)
@@ -91,7 +91,6 @@ class Storage(Acting):
     def _restore(self, saved: SavedModel, path: Location, *, best: bool) -> None:
         """Take on what a file holds, without an environment to learn in."""
         (config, spaces), steps, num_timesteps = saved.identity, saved.steps, saved.num_timesteps
-        assert spaces is not None
         self._spaces = spaces
         self._config = replace(self._make_config(spaces.id, self._n_envs), backend=Program.backend)
         agent = self._config.build(spaces.sizes)
@@ -157,8 +156,8 @@ class Storage(Acting):
             if now.replay is not None:
                 replay = Replay(now.replay.capacity, now.replay.sizes)
                 replay.restore_from(now.replay)
-            held = self._program.flatten(self._program.unflatten(now.held))
-            twin._standing = Loaded(held, now.step, now.next_episode, replay, threading.RLock())
+            device_state = self._program.flatten(self._program.unflatten(now.device_state))
+            twin._standing = Loaded(device_state, now.step, now.next_episode, replay, threading.RLock())
         return twin
 
 
@@ -171,7 +170,6 @@ def require_cpu(device: Any) -> None:
 def _require_same_networks(saved: SavedModel, config: Config, name: str) -> None:
     """If a file's arrays fit the networks that were saved, but not these: say what was asked to be different."""
     then, spaces = saved.identity
-    assert spaces is not None
     try:
         unflatten(saved.arrays, Program(then, then.build(spaces.sizes), spaces.sizes).template, "agent")
     except Damaged:

@@ -27,7 +27,7 @@ Work = Callable[[], dict[str, float]]
 def main() -> None:
     """Work whenever told to, until standard input is closed."""
     task: dict[str, Any] = json.loads(sys.argv[1])
-    from mepg.run.jax_process import configure_jax
+    from mepg.storage.compilation_cache import configure_jax
 
     configure_jax(task["threads"])
     work = _TASKS[task["what"]](task)
@@ -67,13 +67,13 @@ def updates(task: dict[str, Any]) -> Work:
     multiply, count = _multiplier(config, sizes)
 
     def learner(program: Program) -> Callable[[], None]:
-        held, memory, step = program.init(), program.begin(program.nothing_yet(), 0, 0), 0
+        state, carry, step = program.init(), program.begin(program.empty_carry(), 0, 0), 0
 
         def learn() -> None:
-            nonlocal held, memory, step
+            nonlocal state, carry, step
             for _ in range(count // spec.updates_per_step):
                 step += 1
-                held, _, (_, memory) = program.learn(held, rows, numbers, memory, obs, step)
+                state, _, (_, carry) = program.learn(state, rows, numbers, carry, obs, step)
 
         return learn
 

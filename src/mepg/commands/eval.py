@@ -37,7 +37,7 @@ def answer(arguments: Arguments) -> Answer:
     folder = Folder(arguments.run)
     video = contextlib.nullcontext() if arguments.video is None else Video(arguments.video)
     env = Env(folder.env(arguments.env), "human" if arguments.render else "rgb_array" if arguments.video else None)
-    policy = load_policy(folder, env, best=arguments.best)
+    policy = load_policy(folder, env.spaces, best=arguments.best)
     arguments.say(policy.title)
     episodes = []
     for i in range(arguments.episodes):

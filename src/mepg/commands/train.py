@@ -57,7 +57,7 @@ def answer(arguments: Arguments) -> Answer:
         from mepg.report.figures import draw_learning_curve  # a slow import: not before the first step
 
         run = f"{config.algorithm} on {config.env}, seed {config.seed}"
-        draw_learning_curve(folder.curve_file, run, folder.evaluations(config))
+        draw_learning_curve(folder.curve_file, run, folder.evaluations(folder.config()))
     data = {"run": str(path), "finished": True, **result, "replay_bytes": folder.replay_bytes()}
     return Answer(data, _summary(title, folder, config, result))
 

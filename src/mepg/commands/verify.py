@@ -23,8 +23,8 @@ def add_arguments(parser: Parser) -> None:
 
 
 def answer(arguments: Arguments) -> Answer:
-    from mepg.run.jax_process import configure_jax
     from mepg.run.verify import TOLERANCE, verify
+    from mepg.storage.compilation_cache import configure_jax
     from mepg.storage.folder import Folder
 
     flags.check_bound("steps", arguments.steps)

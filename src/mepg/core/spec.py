@@ -7,12 +7,11 @@ The defaults are Table 5 of the paper, written here and nowhere else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
 from mepg.core.nets import Precision
-from mepg.settings import LATER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,18 +113,18 @@ class CriticSpec:
 
     critics: int = 1  # N
     dropout: Dropout | None = None  # None: always the complete network
-    quantiles: Quantiles | None = field(default=None, metadata=LATER)  # None: a critic's value is a number
-    huber: float | None = field(default=None, metadata=LATER)  # the distance from which the loss is a line; None: never
+    quantiles: Quantiles | None = None  # None: a critic's value is a number
+    huber: float | None = None  # the distance from which the loss is a line; None: never
     improve_on: Literal["first", "min", "mean"] = "min"  # the policy's view of N critics
     layer_norm: bool = False  # on the critics' hidden layers
     target_every: int = 2  # critic updates between two of the target networks' (D9)
     updates_per_step: int = 1  # critic updates for each step in the environment
 
     discount: float = 0.99  # gamma
-    n_step: int = field(default=1, metadata=LATER)  # rewards that are added up before the next value
+    n_step: int = 1  # rewards that are added up before the next value
     target_rate: float = 0.005  # eta
     critic_lr: float = 3e-4
-    adam_b1: float = field(default=0.9, metadata=LATER)  # of both: how long Adam remembers a gradient
+    adam_b1: float = 0.9  # of both: how long Adam remembers a gradient
     hidden: tuple[int, ...] = (256, 256)
     init: Literal["uniform", "orthogonal"] = "uniform"  # D10
     precision: Precision = "full"  # mixed: hidden layers multiply numbers rounded to bfloat16

@@ -32,7 +32,7 @@ def write_card(folder: Folder, path: Path, env_id: str | None = None) -> tuple[l
     """
     config = folder.config()
     with contextlib.closing(Env(folder.env(env_id))) as env:
-        policy = load_policy(folder, env)
+        policy = load_policy(folder, env.spaces)
     evaluations = folder.evaluations(config)
     if not evaluations:
         raise UsageError(f"{folder.path} holds no evaluation yet: a card needs one")
@@ -65,8 +65,8 @@ def _text(folder: Folder, policy: Policy, evaluations: dict[int, list[Episode]],
     command = f"mepg train {config.algorithm} --env {config.env}"
     for name, setting in settings.items():
         value = getattr(config, name)
-        if value != setting.usual or name in ("seed", "steps"):
-            command += f" {setting.said(value)}"
+        if value != setting.default or name in ("seed", "steps"):
+            command += f" {setting.as_flag(value)}"
     defaults, fields = describe(algorithm.spec), describe(config.spec)
     command += "".join(f" --set {name}={text}" for name, text in fields.items() if defaults.get(name) != text)
     unfinished = "" if policy.step == config.steps else f", unfinished: of {config.steps:,}"

@@ -68,7 +68,7 @@ class Exported(NamedTuple):
 def open_run(folder: Folder, env_id: str | None = None, *, best: bool = False) -> Source:
     """The policy of the run in `folder`, ready to export. `env_id`: see `Folder.env`; `best`: see `load_policy`."""
     env = Env(folder.env(env_id))
-    policy = _in_full_precision(load_policy(folder, env, best=best), env)
+    policy = _in_full_precision(load_policy(folder, env.spaces, best=best), env)
     spaces = env.spaces
 
     def act(state: Any, obs: jax.Array) -> jax.Array:

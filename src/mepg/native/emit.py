@@ -10,6 +10,7 @@ from mepg.native.express import VECTOR, Addresses, Expressions
 from mepg.native.graph import At, Block, Node, everywhere, place, variables_of
 from mepg.native.items import Item, Loops, Operand, Pack, Root, Single
 from mepg.native.place import Placement, reduced_variables
+from mepg.native.processor import Instructions
 from mepg.native.share import Range, Shares, is_shared, shares
 
 
@@ -26,15 +27,15 @@ class Tile:
         return self.vectors * self.lanes
 
 
-def tile_for(item: Loops, lanes: int) -> Tile:
+def tile_for(item: Loops, instructions: Instructions) -> Tile:
     """As many registers as there are for a product; a row at a time for anything else."""
-    columns = item.space[-1] if item.space else 1
+    columns, lanes = (item.space[-1] if item.space else 1), instructions.lanes
     vectors = min(2, (32 if columns > 16 else 16) // lanes)
     if item.product is None:
         return Tile(1, vectors, lanes)
-    # 32 registers with AVX-512, else 16. Rows of a transposed matrix must not cross the end of a panel.
-    rows = {16: 8 if vectors == 2 else 16, 8: 4 if item.operands[0].transposed else 6, 4: 4}[lanes]
-    return Tile(rows, vectors, lanes)
+    # Six rows of a transposed matrix would cross the end of a panel.
+    few = 6 if lanes == 8 and not item.operands[0].transposed else 4
+    return Tile(16 // vectors if instructions.registers == 32 else few, vectors, lanes)
 
 
 # What a reduction begins with.
@@ -46,14 +47,14 @@ _STARTS = {
 _POINTER = {"f32": "", "i32": "(number*)", "u32": "(word*)"}
 
 
-def program(placement: Placement, lanes: int, threads: int = 1) -> str:
+def program(placement: Placement, instructions: Instructions, threads: int = 1) -> str:
     """The whole C++ text."""
-    return _Emitter(placement, lanes, threads).text()
+    return _Emitter(placement, instructions, threads).text()
 
 
 class _Emitter:
-    def __init__(self, placement: Placement, lanes: int, threads: int) -> None:
-        self._placement, self._lanes, self._threads = placement, lanes, threads
+    def __init__(self, placement: Placement, instructions: Instructions, threads: int) -> None:
+        self._placement, self._instructions, self._threads = placement, instructions, threads
         self._addresses = Addresses(placement)
         self._calls = Calls(self._addresses)
         self._functions: list[str] = []
@@ -239,7 +240,7 @@ class _Emitter:
     # Loops
 
     def _loops(self, item: Loops) -> list[str]:
-        tile = tile_for(item, self._lanes)
+        tile = tile_for(item, self._instructions)
         names, space = variables_of(item.space), item.space
         columns = space[-1] if space else 1
         mine = shares(item, self._threads, (tile.rows, tile.columns))

@@ -214,7 +214,7 @@ def _generate(
     placement = Placement(
         Fusion(graph, bfloat16=instructions.bfloat16), nodes[:count], [*nodes[count:], *graph.tables.values()]
     )
-    return Generated(program(placement, instructions.lanes, threads), placement, outputs, written > 0)
+    return Generated(program(placement, instructions, threads), placement, outputs, written > 0)
 
 
 def _words(count: int) -> npt.NDArray[np.float32]:

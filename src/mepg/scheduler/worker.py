@@ -29,7 +29,7 @@ def main() -> int:
     request: dict[str, Any] = json.load(sys.stdin)
     if request["core"] is not None:
         pin({request["core"]})
-    from mepg.run.jax_process import configure_jax
+    from mepg.storage.compilation_cache import configure_jax
 
     configure_jax(request["config"]["threads"])
     import numpy as np

@@ -1,10 +1,10 @@
-"""Checkpoints: the networks and counters in one small file each, the replay memory in pieces that never change.
+"""Checkpoints: the networks and counters in one small file each, the replay buffer in pieces that never change.
 
     checkpoints/000010000.json           its manifest, with checksums: written last, so until then it does not count
     checkpoints/000010000.safetensors    the agent's state and the run's counters
     replay/000005000-000010000.safetensors   the rows that are new, or have changed, since the previous checkpoint
 
-A piece of the replay memory is written once, with the checkpoint that needs it, and removed when the
+A piece of the replay buffer is written once, with the checkpoint that needs it, and removed when the
 ring has moved past it. Nothing is ever overwritten, so a run that dies while it writes a checkpoint
 still has the one before, ring and all.
 """
@@ -40,12 +40,12 @@ from mepg.training.loop import Snapshot
 from mepg.training.replay import Replay
 from mepg.words import many
 
-FORMAT = 5
+FORMAT = 6
 KEPT = 2  # checkpoints: the last one, and the one before in case the last is damaged
 
 
 class Piece(NamedTuple):
-    """Rows number `start` to `stop` of the replay memory, in a file."""
+    """Rows number `start` to `stop` of the replay buffer, in a file."""
 
     start: int
     stop: int
@@ -61,11 +61,11 @@ class Spent(NamedTuple):
 
     total: float
     evaluating: float
-    processor: float | None = None  # on all cores together, evaluations aside; None: an earlier version began the run
+    processor: float  # on all cores together, evaluations aside
 
 
 class Saved(NamedTuple):
-    """What a checkpoint holds, besides the replay memory."""
+    """What a checkpoint holds, besides the replay buffer."""
 
     snapshot: Snapshot
     spent: Spent
@@ -99,7 +99,7 @@ class Checkpoints:
             replay.changed_from = replay.count
         self._pieces = [piece for piece in self._pieces if piece.stop > replay.oldest]
 
-        arrays = flatten(snapshot.state, "agent") | flatten(snapshot.memory, "memory")
+        arrays = flatten(snapshot.state, "agent") | flatten(snapshot.carry, "carry")
         arrays |= {f"actions.{index}": actions for index, actions in enumerate(snapshot.actions)}
         arrays |= {"next_actions": snapshot.next_actions, "sums": snapshot.sums}
         _require_finite(arrays)
@@ -111,7 +111,7 @@ class Checkpoints:
             "recent": snapshot.recent,
             "evaluations": list(snapshot.evaluations.items()),
             "state": write_arrays(self._path(snapshot.step, "safetensors"), arrays),
-            "seconds": [seconds for seconds in saved.spent if seconds is not None],
+            "seconds": list(saved.spent),
             "metrics": saved.metrics,
             "rows": replay.count,
             "replay": [list(piece) for piece in self._pieces],
@@ -129,7 +129,7 @@ class Checkpoints:
         return sorted((int(each[1]) for each in found if each), reverse=True)
 
     def load(self, step: int, like: Snapshot, replay: Replay) -> Saved:
-        """What was saved at `step`, with the replay memory put back. `Damaged` says what is wrong.
+        """What was saved at `step`, with the replay buffer put back. `Damaged` says what is wrong.
 
         Any snapshot of the run gives the structure, shapes and types to expect.
         """
@@ -142,7 +142,7 @@ class Checkpoints:
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise Damaged(f"{self._path(step, 'json').name}: {error!r}") from None
         if _gaps(pieces, rows - min(rows, replay.capacity), rows):
-            raise Damaged(f"{self._path(step, 'json').name}: pieces of the replay memory are missing")
+            raise Damaged(f"{self._path(step, 'json').name}: pieces of the replay buffer are missing")
         for piece in pieces:
             block = read_arrays(self.replay_folder / piece.name, piece.sha256).get("rows")
             if block is None or block.shape != (piece.stop - piece.start, replay.width) or block.dtype != np.float32:
@@ -164,7 +164,7 @@ class Checkpoints:
         return _checksum(self._manifest(step).get("metrics"))
 
     def drop_replay(self) -> None:
-        """Remove the replay memory, which a finished run no longer needs."""
+        """Remove the replay buffer, which a finished run no longer needs."""
         shutil.rmtree(self.replay_folder, ignore_errors=True)
 
     def _manifest(self, step: int) -> dict[str, Any]:
@@ -172,7 +172,7 @@ class Checkpoints:
         content = read_sealed(path)
         if content.get("format") != FORMAT:
             raise Damaged(f"{path.name} is of format {content.get('format')}, not {FORMAT}")
-        if content.get("config") not in self._config.fingerprints or content.get("step") != step:
+        if content.get("config") != self._config.fingerprint or content.get("step") != step:
             raise Damaged(f"{path.name} belongs to another run or step")
         return content
 
@@ -187,7 +187,7 @@ class Checkpoints:
         return Snapshot(
             step=content["step"],
             state=unflatten(arrays, like.state, "agent"),
-            memory=unflatten(arrays, like.memory, "memory"),
+            carry=unflatten(arrays, like.carry, "carry"),
             next_actions=_alike(arrays["next_actions"], like.next_actions),
             episodes=episodes,
             actions=[_alike(arrays[f"actions.{i}"], taken, axis=1) for i, taken in enumerate(like.actions)],

@@ -313,15 +313,17 @@ def _from_safetensors(path: Path, content: bytes) -> Arrays:
         raise Damaged(f"{path.name} is not a safetensors file: {error}") from None
 
 
-def trusted(env_id: str, said: str | None, file: Path) -> str:
-    """The environment's id that a file names, if the user trusts it. `said` is what the user named on the command line.
+def trusted(env_id: str, named: str | None, file: Path) -> str:
+    """The environment's id in a file, if the user trusts it.
 
     Making module:id imports the module, which runs its code, and the file may come from anyone.
+
+    :param named: what the user named on the command line, with or without its version
     """
     module, colon, _ = env_id.rpartition(":")
-    if said not in (None, env_id):
-        raise UsageError(f"{file} names the environment {env_id}, not {said}")
-    if colon and env_id != said and module not in sys.modules:
+    if named is not None and not re.fullmatch(rf"{re.escape(named)}(-v\d+)?", env_id):
+        raise UsageError(f"{file} names the environment {env_id}, not {named}")
+    if colon and named is None and module not in sys.modules:
         raise UsageError(
             f"{file} names the environment {env_id}, and importing {module} runs its code: "
             f"if you trust it, add --env {env_id} (in Python: import {module} first)"

@@ -272,7 +272,9 @@ def trial_scores(jobs: Sequence[Job]) -> dict[int, float]:
     runs = []
     for job in jobs:
         folder = Folder(job.folder)
-        evaluations = folder.evaluations(job.config) if is_there(folder.evaluations_file) else {}
+        evaluations = {}
+        if is_there(folder.evaluations_file):
+            evaluations = folder.evaluations(folder.config())
         runs.append({step: np.mean([episode.total for episode in each]) for step, each in evaluations.items()})
     steps = [step for step in runs[0] if all(step in run for run in runs)]
     return {
