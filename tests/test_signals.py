@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from mepg.signals import exit_on_signal, exits_on_signal, interrupt_between_steps, signal_exit_status, stop_on_signal
-from mepg.storage.files import hold, open_lock
+from mepg.storage.files import acquire, open_lock
 
 HANDLED = (signal.SIGINT, signal.SIGTERM)
 
@@ -128,7 +128,7 @@ def test_elsewhere_ctrl_c_is_left_to_others(monkeypatch):
 FORKS = """
 import multiprocessing, os, signal, sys, time
 from pathlib import Path
-from mepg.storage.files import hold, open_lock
+from mepg.storage.files import acquire, open_lock
 from mepg.signals import exit_on_signal, interrupt_between_steps, stop_on_signal
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -171,7 +171,7 @@ except KeyboardInterrupt:
 
 def test_a_process_that_an_environment_left_behind_holds_no_lock(tmp_path):
     code = f"""{FORKS}
-lock = hold(open_lock(Path("lock")))
+lock = acquire(open_lock(Path("lock")))
 if os.fork() == 0:
     Path("begun").touch()
     time.sleep(60)
@@ -183,6 +183,6 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert first.wait(60) == -signal.SIGKILL
     try:
         with open_lock(tmp_path / "lock") as lock:
-            hold(lock)
+            acquire(lock)
     finally:
         os.killpg(first.pid, signal.SIGKILL)

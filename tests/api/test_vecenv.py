@@ -1,4 +1,4 @@
-"""`model.get_env()` has the face of Stable-Baselines3's VecEnv, whatever was given; the real one: `make test-sb3`."""
+"""`model.get_env()` has Stable-Baselines3's VecEnv interface, whatever was given. The real one: make test-sb3."""
 
 import sys
 from abc import ABC
@@ -127,7 +127,7 @@ def test_to_look_at_the_environment_changes_nothing():
     model.learn(45)
     assert model.get_env().num_envs == 1
     assert model.get_env().get_attr("difficulty") == [1]
-    assert leaves_equal(model.learn(25)._standing.state, other.learn(70)._standing.state)
+    assert leaves_equal(model.learn(25)._learner.state, other.learn(70)._learner.state)
 
 
 @pytest.mark.filterwarnings("ignore:nothing has been learned")
@@ -146,7 +146,7 @@ def test_who_plays_in_it_does_not_come_into_what_is_learned(given):
     for _ in range(3):
         obs, *_ = view.step(model.predict(obs)[0])
     model.learn(12 * count)
-    size = model._spaces.sizes.obs
+    size = model._learner.spaces.sizes.obs
     rows = model.replay_buffer.read(0, 24 * count).reshape(24, count, -1)
     for place in range(count):
         before, after = rows[11, place], rows[12, place]

@@ -11,7 +11,7 @@ from gymnasium.wrappers import vector as wrappers
 from mepg.envs.env import Env
 from mepg.envs.vector import SerialEnvs, make_envs
 from mepg.errors import RunFailure, UsageError
-from mepg.storage.checkpoint import Checkpoints, Saved, Spent
+from mepg.storage.checkpoint import Checkpoint, Checkpoints, TimeSpent
 from mepg.training.config import Config
 from mepg.training.loop import Loop
 from mepg.training.program import Program
@@ -182,7 +182,7 @@ def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     checkpoints = Checkpoints(tmp_path, config)
     for record in loop:
         if record.step == 99:
-            checkpoints.save(Saved(loop.snapshot(), Spent(0.0, 0.0, 0.0), None), loop.replay)
+            checkpoints.save(Checkpoint(loop.snapshot(), TimeSpent(0.0, 0.0, 0.0), None), loop.replay)
     end, rows = loop.snapshot(), loop.replay.read(60, 150)
     loop.replay.count = 0
     saved = checkpoints.load(99, loop.snapshot(), loop.replay).snapshot

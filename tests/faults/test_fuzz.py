@@ -23,7 +23,7 @@ from mepg.errors import UsageError
 from mepg.report.runs import read_run
 from mepg.run.inspection import Trace, inspect_run, read_inspection, write_inspection
 from mepg.settings import apply_settings, describe, digest
-from mepg.storage.checkpoint import Checkpoints, Saved, Spent
+from mepg.storage.checkpoint import Checkpoint, Checkpoints, TimeSpent
 from mepg.storage.files import Damaged, checksum, read_arrays, read_sealed, read_sealed_arrays
 from mepg.storage.folder import Folder
 from mepg.storage.identity import Identity
@@ -37,7 +37,7 @@ from mepg.tune.study import Study
 from tests.conftest import SPACES
 from tests.faults import mutants
 from tests.run import stubs  # noqa: F401  (registers environments)
-from tests.tune.studies import Quick, question, rising_to, tune
+from tests.tune.studies import Quick, objective, rising_to, tune
 
 ENV = "StubScaled-v0"
 SHALLOW = 0.8  # of the inputs are bytes that were changed; the others are well made, sealed, and wrong inside
@@ -61,7 +61,9 @@ class Fuzz:
         metrics = Csv(self.path, self.columns, 0, {})
         for record in self.loop:
             if record.step == 30:
-                self.checkpoints.save(Saved(self.loop.snapshot(), Spent(2.0, 1.0, 1.5), None), self.loop.replay)
+                self.checkpoints.save(
+                    Checkpoint(self.loop.snapshot(), TimeSpent(2.0, 1.0, 1.5), None), self.loop.replay
+                )
             metrics.add({"train/noise_one_mask": 0.5}, record.step)
         metrics.close()
         self.like = self.loop.snapshot()
@@ -83,7 +85,7 @@ class Fuzz:
         self.parser = cli.build_parser()
         self.best = folder / "best.json"
         tune(folder / "study", Quick(rising_to), 2)
-        self.journal, self.question = folder / "study" / "journal.log", question()
+        self.journal, self.objective = folder / "study" / "journal.log", objective()
 
     # One loader each: what it reads, and how
 
@@ -119,7 +121,7 @@ class Fuzz:
         return self.model.load_replay_buffer(self.buffer)
 
     def tune_journal(self) -> object:
-        return Study(self.question, self.journal.parent, 2, lambda _: None).best()
+        return Study(self.objective, self.journal.parent, 2, lambda _: None).best()
 
     def settings_file(self) -> object:
         argv = ["train", "--config", str(self.best)]

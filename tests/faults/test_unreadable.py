@@ -11,7 +11,7 @@ import pytest
 import mepg
 from mepg.envs.env import Env
 from mepg.errors import UsageError
-from mepg.report.cost import find_benchmark
+from mepg.report.cost import find_speeds
 from mepg.report.runs import collect, read_run
 from mepg.run.inspection import inspect_run, read_inspection, write_inspection
 from mepg.run.verify import verify
@@ -22,7 +22,7 @@ from mepg.tune.study import Study
 from tests.conftest import all_but_slow
 from tests.faults.test_damage import ENV, files_of, train
 from tests.run.processes import assert_same_run, command, finish, run
-from tests.tune.studies import question
+from tests.tune.studies import objective
 
 ERRORS = [errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE]
 EACH = pytest.mark.parametrize("number", all_but_slow(ERRORS, [errno.EACCES, errno.EIO, errno.EMFILE]))
@@ -87,8 +87,8 @@ def test_a_run_does_not_go_on_from_something_else(number, runs, tmp_path):
 
 READERS = {
     "report": read_run,
-    "policy": lambda path: load_policy(Folder(path), Env(ENV)),
-    "best": lambda path: load_policy(Folder(path), Env(ENV), best=True),
+    "policy": lambda path: load_policy(Folder(path), Env(ENV).spaces),
+    "best": lambda path: load_policy(Folder(path), Env(ENV).spaces, best=True),
     "inspection": lambda path: read_inspection(Folder(path)),
     "load": mepg.load,
     "load best": lambda path: mepg.load(path, best=True),
@@ -133,7 +133,7 @@ def test_a_report_names_what_it_leaves_out(number, runs, tmp_path):
     for place in ("a", "b/run/evaluations.npz"):
         with forbidden(tmp_path / place, number):
             found, problems = collect([tmp_path])
-            assert find_benchmark([tmp_path / "a", tmp_path]) is None
+            assert find_speeds([tmp_path / "a", tmp_path]) is None
         assert len(found) == 1
         assert any(os.strerror(number) in problem.reason for problem in problems)
         assert not any("damaged" in problem.reason for problem in problems)
@@ -141,15 +141,15 @@ def test_a_report_names_what_it_leaves_out(number, runs, tmp_path):
 
 @EACH
 def test_a_study_neither_forgets_its_trials_nor_calls_them_failed(number, tmp_path):
-    Study(question(), tmp_path, 1, print)
+    Study(objective(), tmp_path, 1, print)
     for place in ("journal.log", "trials"):
         (tmp_path / "trials").mkdir(exist_ok=True)
         before = content_of(tmp_path)
         with forbidden(tmp_path / place, number), pytest.raises(Unreadable) as refused:
-            Study(question(), tmp_path, 1, print)
+            Study(objective(), tmp_path, 1, print)
         assert_says_so(str(refused.value), tmp_path / place, number)
         assert content_of(tmp_path) == before
-    study = Study(question(), tmp_path, 1, print)
+    study = Study(objective(), tmp_path, 1, print)
     with forbidden(tmp_path / "trials", number), pytest.raises(Unreadable):
         list(study.jobs())
     assert study.counts()["failed"] == 0

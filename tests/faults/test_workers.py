@@ -11,9 +11,9 @@ import pytest
 
 from mepg.scheduler import local
 from mepg.scheduler.local import Local
-from mepg.scheduler.schedule import MAX_ATTEMPTS, carry_out
+from mepg.scheduler.schedule import MAX_ATTEMPTS
 from tests.run.processes import PATH, assert_same_run, newest, start, wait_for
-from tests.scheduler.runs import Looking, job, workers
+from tests.scheduler.runs import Looking, carry_out, job, workers
 
 pytestmark = pytest.mark.faults
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from mepg.run.inspection import LEVELS, Inspection, MaskNoise, Trace
 from mepg.run.session import summary
-from mepg.storage.checkpoint import Spent
+from mepg.storage.checkpoint import TimeSpent
 from mepg.storage.files import checksum, read_sealed, write_sealed
 from mepg.storage.folder import Folder
 from mepg.training.config import Config
@@ -31,7 +31,7 @@ def write_run(folder, config, *, level=1000.0, finished=True, share=1.0, seconds
     if rows is not None:
         files.metrics_file.write_text("\n".join(["time/total_timesteps,time/fps,time/processor_seconds", *rows, ""]))
     if finished:
-        files.finish(config, summary(evaluations, Spent(seconds, eval_seconds, seconds - eval_seconds)))
+        files.finish(config, summary(evaluations, TimeSpent(seconds, eval_seconds, seconds - eval_seconds)))
     return folder
 
 
@@ -68,8 +68,8 @@ def make_inspection(**changes):
 
 
 def cell_of(table, label, env):
-    (line,) = [line for line in table.lines if line.label == label]
-    (cell,) = [cell for cell in line.cells if cell.env == env]
+    (row,) = [row for row in table.rows if row.label == label]
+    (cell,) = [cell for cell in row.cells if cell.env == env]
     return cell
 
 

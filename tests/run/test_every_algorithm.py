@@ -6,7 +6,7 @@ import pytest
 from mepg.algos import algorithms
 from mepg.envs.env import Env
 from mepg.envs.vector import make_envs
-from mepg.storage.checkpoint import Checkpoints, Saved, Spent
+from mepg.storage.checkpoint import Checkpoint, Checkpoints, TimeSpent
 from mepg.storage.folder import Folder
 from mepg.storage.identity import Identity
 from mepg.storage.policy import load_policy, save_policy
@@ -48,7 +48,7 @@ def check(name, backend, tmp_path):
     checkpoints = Checkpoints(tmp_path, config)
     for record in loop:
         if record.step == 61:
-            checkpoints.save(Saved(loop.snapshot(), Spent(0.0, 0.0, 0.0), None), loop.replay)
+            checkpoints.save(Checkpoint(loop.snapshot(), TimeSpent(0.0, 0.0, 0.0), None), loop.replay)
     end, rows = loop.snapshot(), loop.replay.read(40, 100)
 
     loop.replay.count = 0

@@ -12,7 +12,7 @@ import pytest
 from mepg.errors import RunFailure, UsageError
 from mepg.run import session as module
 from mepg.run.session import Session, summary
-from mepg.storage.checkpoint import Spent
+from mepg.storage.checkpoint import TimeSpent
 from mepg.training.config import Config, SessionOptions
 from mepg.training.evaluate import Episode
 from tests.envs.own import Box
@@ -137,7 +137,7 @@ def test_what_the_machine_lacks_is_said_with_the_step(tmp_path, monkeypatch):
 def test_what_a_run_came_to_by_hand():
     means = [5.0, 1.0, 2.0, 9.0, 3.0, 4.0, 7.0]
     evaluations = {100 * i: [Episode(mean - 1, 5), Episode(mean + 1, 5)] for i, mean in enumerate(means, 1)}
-    assert summary(evaluations, Spent(12.34, 5.67, 8.91)) == {
+    assert summary(evaluations, TimeSpent(12.34, 5.67, 8.91)) == {
         "steps": 700,
         "final_return": 7.0,
         "final_return_std": 1.0,

@@ -4,10 +4,10 @@ import pytest
 
 from mepg.errors import UsageError
 from mepg.scheduler import schedule
-from mepg.scheduler.schedule import carry_out, claim, jobs_by_state
+from mepg.scheduler.schedule import claim, jobs_by_state, run_jobs
 from mepg.storage.folder import Folder
 from tests.conftest import SPACES
-from tests.scheduler.runs import Looking, job
+from tests.scheduler.runs import Looking, carry_out, job
 
 
 def test_two_at_once_on_the_same_results(tmp_path):
@@ -81,17 +81,16 @@ def test_the_next_job_is_asked_for_when_there_is_room(tmp_path, quickly):
 
 
 def test_what_becomes_unwanted_is_told_once_and_not_begun_again(tmp_path, quickly):
-    engine, looks = Pretended({"a": [], "b": [None, None, None, 0]}), []
+    engine, polls = Pretended({"a": [], "b": [None, None, None, 0]}), 0
 
     def unwanted(job):
-        return job.folder.name == "a" and len(looks) > 1
+        return job.folder.name == "a" and polls > 1
 
-    watch = Looking()
-    watch.show = lambda *_: looks.append(True)
-    assert (
-        carry_out([job(tmp_path / "a"), job(tmp_path / "b")], engine, tmp_path / "logs", watch, lambda: False, unwanted)
-        == []
-    )
+    jobs = [job(tmp_path / "a"), job(tmp_path / "b")]
+    for status in run_jobs(jobs, engine, tmp_path / "logs", lambda: False, unwanted):
+        polls += 1
+        assert status.failures == []
+    assert status.finished == 1
     assert (engine.launched, engine.stopped) == (["a", "b"], ["a"])
 
 

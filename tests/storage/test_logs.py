@@ -6,6 +6,7 @@ import time
 import pytest
 
 from mepg.cli import main
+from mepg.errors import UsageError
 from mepg.storage.logs import Csv, TensorBoard
 from tests.run.processes import tensorboard
 
@@ -109,3 +110,9 @@ def test_metrics_that_another_version_began_are_kept(tmp_path):
     log.add({"train/q": 0.75, "time/new": 3}, 2000)
     log.close()
     assert path.read_text() == "time/total_timesteps,train/q,time/new\n1000,0.5,\n2000,0.75,3\n"
+
+
+def test_metrics_that_cannot_be_read_are_one_line(tmp_path):
+    (tmp_path / "metrics.csv").mkdir()
+    with pytest.raises(UsageError, match=r"cannot be continued: metrics\.csv is not a file; move it away"):
+        Csv(tmp_path, ["time/total_timesteps"], 1000, {})

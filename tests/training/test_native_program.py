@@ -216,7 +216,7 @@ def test_a_library_that_computes_something_else_is_not_used(native, tmp_path, mo
 def test_a_model_in_native_code(native, tmp_path):
     """Learn, look, change, copy, save, load, go on."""
     model = mepg.ME_DDPG(env=ENV, seed=1, spec=CONFIG.spec).learn(60)
-    assert model._program.backend == model._config.backend == "native"
+    assert model._learner.program.backend == model._learner.config.backend == "native"
     obs = np.linspace(-1, 1, 9, dtype=np.float32).reshape(3, 3)
     one_by_one = np.array([model.predict(row, deterministic=True)[0] for row in obs])
     np.testing.assert_allclose(model.predict(obs, deterministic=True)[0], one_by_one, atol=1e-5)
@@ -233,8 +233,8 @@ def test_a_model_in_native_code(native, tmp_path):
 
     model.save(tmp_path / "model")
     alone = mepg.load(tmp_path / "model")
-    assert (alone._program.backend, alone._config.backend) == ("xla", "xla")  # it only acts
+    assert (alone._learner.program.backend, alone._learner.config.backend) == ("xla", "xla")  # it only acts
     assert leaves_equal(alone.get_parameters(), before)
     np.testing.assert_allclose(alone.predict(obs, deterministic=True)[0], model.predict(obs, deterministic=True)[0])
     again = mepg.load(tmp_path / "model", env=ENV).learn(40)
-    assert again._config.backend == "native"
+    assert again._learner.config.backend == "native"

@@ -57,13 +57,13 @@ def answer(arguments: Arguments) -> Answer:
 
 def _export(folder: "Folder", arguments: Arguments, data: dict[str, Any]) -> list[str]:
     """Write the requested formats. Returns lines about them, and adds the same to `data`."""
+    from mepg.algos import is_mixed
     from mepg.export.convert import TOLERANCE, export_c, export_numpy, export_onnx, open_run
 
     source = open_run(folder, arguments.env, best=arguments.best)
     data |= source.about
     lines = [source.policy.title]
-    mixed = getattr(source.policy.config.spec, "precision", "full") != "full"
-    reference = "the run's networks in full precision" if mixed else "the run"
+    reference = "the run's networks in full precision" if is_mixed(source.policy.config.spec) else "the run"
     if source.rounding > TOLERANCE:
         lines.append(
             f"  the run's own actions differ by {source.rounding:.0e} between a single observation and a batch: its "

@@ -19,7 +19,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def answer(arguments: Arguments) -> Answer:
-    from mepg.report.inspection import MOST, draw_inspections, in_words
+    from mepg.report.inspection import MAX_RUNS, describe, draw_inspections
     from mepg.run.inspection import inspect_run, write_inspection
     from mepg.storage.files import not_writable, write_whole
     from mepg.storage.folder import Folder
@@ -27,8 +27,8 @@ def answer(arguments: Arguments) -> Answer:
     flags.check_episodes(arguments)
     if arguments.out.suffix != ".png":
         raise UsageError(f"--out must be a .png file, not {arguments.out.name!r}")
-    if len(arguments.runs) > MOST:
-        raise UsageError(f"at most {many(MOST, 'run')} can be plotted, not {len(arguments.runs)}")
+    if len(arguments.runs) > MAX_RUNS:
+        raise UsageError(f"at most {many(MAX_RUNS, 'run')} can be plotted, not {len(arguments.runs)}")
     folders = [Folder(path) for path in arguments.runs]
     found, written, text = [], [], ""
     for folder in folders:
@@ -41,7 +41,7 @@ def answer(arguments: Arguments) -> Answer:
         except OSError as error:
             raise not_writable(folder.path, error) from None
         written.append(folder.inspection_picture)
-        arguments.say(f"{in_words(found[-1])}\n  -> {written[-1]}")
+        arguments.say(f"{describe(found[-1])}\n  -> {written[-1]}")
     if len(found) > 1:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         write_whole(arguments.out, draw_inspections(found))

@@ -12,7 +12,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def answer(arguments: Arguments) -> Answer:
-    from mepg.report.figures import draw_curves, own_curves
+    from mepg.report.figures import draw_curves, variant_curves
     from mepg.report.runs import collect
     from mepg.storage.files import write_whole
 
@@ -20,7 +20,7 @@ def answer(arguments: Arguments) -> Answer:
     if kind not in ("png", "svg"):
         raise UsageError(f"--out must be a .png or .svg file, not {arguments.out.name!r}")
     runs, problems = collect(arguments.runs)
-    curves = own_curves([run for run in runs if len(run.steps)])
+    curves = variant_curves([run for run in runs if len(run.steps)])
     if not curves.panels:
         reason = f"{problems[0].path} {problems[0].reason}" if problems else "no run has been evaluated yet"
         raise UsageError(f"there is nothing to plot: {reason}")

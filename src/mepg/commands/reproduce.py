@@ -57,7 +57,7 @@ def answer(arguments: Arguments) -> Answer:
     from mepg.display import JobsDisplay
     from mepg.paper.experiments import jobs
     from mepg.paper.report import write_report
-    from mepg.scheduler.schedule import carry_out, claim, jobs_by_state
+    from mepg.scheduler.schedule import Failure, claim, jobs_by_state, run_jobs
 
     selections = _selections(arguments)
     results, backend = arguments.results, arguments.backend
@@ -73,8 +73,11 @@ def answer(arguments: Arguments) -> Answer:
         stop_on_signal() as stop,
         JobsDisplay(states.missing, len(states.finished), quiet=arguments.json) as display,
     ):
-        failures = carry_out(states.missing, engine, folder / "logs", display, lambda: stop.by is not None)
-    failures += states.unusable
+        failures: list[Failure] = []
+        for status in run_jobs(states.missing, engine, folder / "logs", lambda: stop.by is not None):
+            display.show(*status)
+            failures = status.failures
+    failures = [*failures, *states.unusable]
     done = len(jobs_by_state(wanted.values()).finished)
     data = {
         "runs": len(wanted),
@@ -99,12 +102,12 @@ def answer(arguments: Arguments) -> Answer:
 
 def _selections(arguments: Arguments) -> list["Selection"]:
     """The chosen experiments, restricted to the chosen algorithms, environments and seeds; empty ones are dropped."""
-    from mepg.paper.experiments import BEYOND, EXPERIMENTS, select_some
+    from mepg.paper.experiments import EXPERIMENTS, NOT_IN_PAPER, select_several
 
-    experiments = arguments.experiments or [name for name in EXPERIMENTS if name not in BEYOND]
-    names = [each for name in experiments for each in (BEYOND if name == "any" else (name,))]
+    experiments = arguments.experiments or [name for name in EXPERIMENTS if name not in NOT_IN_PAPER]
+    names = [each for name in experiments for each in (NOT_IN_PAPER if name == "any" else (name,))]
     restrictions = {name: getattr(arguments, name) for name in ("only", "envs", "seeds", "steps")}
-    return select_some(names, arguments.plan, **restrictions)
+    return select_several(names, arguments.plan, **restrictions)
 
 
 def _estimate(arguments: Arguments, states: "JobsByState") -> Answer:

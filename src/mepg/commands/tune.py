@@ -12,7 +12,7 @@ from mepg.training.config import Config, settings_of
 from mepg.words import many
 
 if TYPE_CHECKING:
-    from mepg.tune.study import Outcome
+    from mepg.tune.study import FinishedTrial
 
 COMPUTES, SAVES = True, True
 
@@ -33,9 +33,10 @@ def add_arguments(parser: Parser) -> None:
 
 def answer(arguments: Arguments) -> Answer:
     from mepg.envs.env import Env
-    from mepg.scheduler.schedule import carry_out, claim
+    from mepg.scheduler.schedule import claim, run_jobs
+    from mepg.tune.objective import Objective
     from mepg.tune.space import default_space, parse_space
-    from mepg.tune.study import Question, Study, require_optuna
+    from mepg.tune.study import Study, require_optuna
 
     require_optuna()
     flags.check_bound("trials", arguments.trials)
@@ -44,18 +45,19 @@ def answer(arguments: Arguments) -> Answer:
     settings["eval_every"] = min(settings["eval_every"], settings["steps"])
     run = Config.make(arguments.algorithm, arguments.set, env=arguments.env, **settings)
     space = parse_space(run.spec, arguments.space) if arguments.space else default_space(run.spec)
-    question = Question(run=run, settings=tuple(arguments.set), space=space, seeds=arguments.seeds)
+    objective = Objective(run=run, settings=tuple(arguments.set), space=space, seeds=arguments.seeds)
     Env(run.env).close()  # if it cannot be made, fail here and not in every run
     engine = flags.engine_of(arguments)
     folder = arguments.out or Path("tune") / run.folder_name().removesuffix("_seed0")
     with claim(folder), stop_on_signal() as stop:
-        study = Study(question, folder, arguments.trials, _print_outcome)
-        carry_out(study.jobs(), engine, folder / "logs", study, lambda: stop.by is not None, study.unwanted)
-        study.look()
+        study = Study(objective, folder, arguments.trials, _print_trial)
+        for status in run_jobs(study.jobs(), engine, folder / "logs", lambda: stop.by is not None, study.has_ended):
+            study.update(status.failures)
+        study.report()
         best, counts = study.best(), study.counts()
     data: dict[str, Any] = {"study": str(folder), **counts, "stopped_by": stop.by, "best": None}
     complete = many(counts["complete"], "trial")
-    lines = [f"{complete} complete, {counts['given_up']} given up, {counts['failed']} failed, in {folder}"]
+    lines = [f"{complete} complete, {counts['given_up']} pruned, {counts['failed']} failed, in {folder}"]
     if best is not None:
         file = str(folder / "best.json")
         data["best"] = {"trial": best.number, "score": best.score, "set": best.settings, "file": file}
@@ -69,8 +71,8 @@ def answer(arguments: Arguments) -> Answer:
     return Answer(data, "\n".join(lines), 0 if best is not None else EXIT_FAILURE)
 
 
-def _print_outcome(outcome: "Outcome") -> None:
+def _print_trial(trial: "FinishedTrial") -> None:
     """A line when a trial ends. With --json, standard output is redirected to standard error."""
-    result = f"failed: {outcome.reason}" if outcome.score is None else f"{outcome.score:10,.1f}"
-    result += " given up" * outcome.given_up
-    print(printable(f"trial {outcome.number:>3}  {' '.join(outcome.settings)}  {result}"), flush=True)
+    result = f"failed: {trial.reason}" if trial.score is None else f"{trial.score:10,.1f}"
+    result += " pruned" * (trial.state == "PRUNED")
+    print(printable(f"trial {trial.number:>3}  {' '.join(trial.settings)}  {result}"), flush=True)

@@ -20,14 +20,14 @@ from mepg.training.config import Config
 from mepg.words import many
 
 # A folder with one of these and without run.json is a damaged run.
-TRACES = {"evaluations.npz", "metrics.csv", "policy.safetensors", "result.json", ".run.json.writing"}
+FILES_OF_A_RUN = {"evaluations.npz", "metrics.csv", "policy.safetensors", "result.json", ".run.json.writing"}
 
 
-class Clock(NamedTuple):
-    """Seconds at each evaluation, as far as metrics.csv says."""
+class Seconds(NamedTuple):
+    """Seconds since the beginning at each evaluation, from metrics.csv. None: not known."""
 
-    processor: Floats | None
-    passed: Floats | None
+    processor: Floats | None = None
+    wall: Floats | None = None
 
 
 class Run(NamedTuple):
@@ -39,9 +39,9 @@ class Run(NamedTuple):
     returns: Floats  # [T, episodes]
     finished: bool
     seconds: float | None  # None until it is finished
-    eval_seconds: float  # of these, 0 where the run does not say
+    eval_seconds: float  # of these, 0 where it is not recorded
     versions: dict[str, str]  # that it was started with
-    clock: Clock
+    seconds_at: Seconds
     hours: Floats | None = None  # core-hours: see `cost`
     hours_from: Literal["processor time", "benchmark", "wall clock"] | None = None
 
@@ -65,8 +65,8 @@ class Run(NamedTuple):
         return None if self.seconds is None else self.seconds - self.eval_seconds
 
 
-class Measured(Protocol):
-    """What a learning curve needs of a run, one's own or another's."""
+class Evaluated(Protocol):
+    """What a learning curve needs of a run, ours or published by others."""
 
     @property
     def env(self) -> str: ...
@@ -93,7 +93,7 @@ def read_run(path: Path) -> Run:
         result = folder.result(config)
         versions = folder.versions()
         steps, returns = _evaluations(folder, config, result)
-        clock = _clock(folder, result, steps)
+        seconds_at = _seconds_at(folder, result, steps)
         if result is not None:
             _check_policies(folder, config)
     except Damaged as damage:
@@ -101,7 +101,7 @@ def read_run(path: Path) -> Run:
     except (OSError, RecursionError, MemoryError, OverflowError, ValueError, KeyError) as error:
         raise UsageError(f"{path} cannot be read: {type(error).__name__}: {error}") from None
     seconds, eval_seconds = (None, 0.0) if result is None else _check_result(folder, config, result.summary, returns)
-    return Run(path, config, steps, returns, result is not None, seconds, eval_seconds, versions, clock)
+    return Run(path, config, steps, returns, result is not None, seconds, eval_seconds, versions, seconds_at)
 
 
 def collect(paths: Iterable[Path]) -> tuple[list[Run], list[Problem]]:
@@ -128,22 +128,22 @@ def collect(paths: Iterable[Path]) -> tuple[list[Run], list[Problem]]:
 
 
 def _folders(path: Path) -> Iterator[tuple[Path, str | None]]:
-    """Folders that hold a run, or should, with what is wrong if that can be seen from outside.
+    """Folders that hold a run, or should, with what is wrong if that can be seen without reading the run.
 
     A link to a run is followed, any other is not: it may lead in a circle, or to a whole disk.
     """
     unreadable: list[OSError] = []
     links: list[Path] = []
-    for place, folders, files in os.walk(path, onerror=unreadable.append):
+    for parent, folders, files in os.walk(path, onerror=unreadable.append):
         if "run.json" in files:
             folders.clear()  # deeper folders belong to the run
-            yield Path(place), None
-        elif TRACES & set(files):
+            yield Path(parent), None
+        elif FILES_OF_A_RUN & set(files):
             folders.clear()
-            yield Path(place), "holds files of a run, but no run.json that says which run"
+            yield Path(parent), "holds files of a run, but no run.json that says which run"
         else:
             folders[:] = sorted(name for name in folders if not name.startswith("."))
-            links += [link for name in (*folders, *sorted(files)) if (link := Path(place, name)).is_symlink()]
+            links += [link for name in (*folders, *sorted(files)) if (link := Path(parent, name)).is_symlink()]
     for link in links:  # last, so that a run goes by its own name
         try:
             if not is_there(link):
@@ -154,10 +154,10 @@ def _folders(path: Path) -> Iterator[tuple[Path, str | None]]:
                 yield link, "is a link to a folder of others: name that folder itself"
         except Unreadable as error:
             yield link, f"is a link, and {error}"
-    for missed in unreadable:
-        if not isinstance(missed, FileNotFoundError | NotADirectoryError):
-            missing = Path(missed.filename)
-            yield missing, str(Unreadable(missing, missed)).removeprefix(f"{missing} ")
+    for failure in unreadable:
+        if not isinstance(failure, FileNotFoundError | NotADirectoryError):
+            folder = Path(failure.filename)
+            yield folder, str(Unreadable(folder, failure)).removeprefix(f"{folder} ")
 
 
 def _evaluations(folder: Folder, config: Config, result: Result | None) -> tuple[npt.NDArray[np.int64], Floats]:
@@ -167,16 +167,18 @@ def _evaluations(folder: Folder, config: Config, result: Result | None) -> tuple
             raise UsageError(f"{folder.path} holds a finished run without its {folder.evaluations_file.name}")
         return np.zeros(0, np.int64), np.zeros((0, config.eval_episodes))
     evaluations = folder.evaluations(config, result)
-    whole = -(-config.steps // config.eval_every)  # rounded up: the last step is evaluated too
+    expected = -(-config.steps // config.eval_every)  # rounded up: the last step is evaluated too
     if list(evaluations) != [min((i + 1) * config.eval_every, config.steps) for i in range(len(evaluations))]:
         raise UsageError(f"{folder.evaluations_file} has evaluations at other steps than the run's")
     if any(len(episodes) != config.eval_episodes for episodes in evaluations.values()):
         raise UsageError(
             f"{folder.evaluations_file} has other than {many(config.eval_episodes, 'episode')} an evaluation"
         )
-    if result is not None and len(evaluations) != whole:
-        raise UsageError(f"{folder.path} holds a finished run with {len(evaluations)} of {many(whole, 'evaluation')}")
-    if result is None and len(evaluations) == whole and not is_there(folder.path / "checkpoints"):
+    if result is not None and len(evaluations) != expected:
+        raise UsageError(
+            f"{folder.path} holds a finished run with {len(evaluations)} of {many(expected, 'evaluation')}"
+        )
+    if result is None and len(evaluations) == expected and not is_there(folder.path / "checkpoints"):
         raise UsageError(f"{folder.path} holds a finished run without its {folder.result_file.name}")
     returns = np.array([[episode.total for episode in episodes] for episodes in evaluations.values()], float)
     if not np.isfinite(returns).all():
@@ -184,32 +186,32 @@ def _evaluations(folder: Folder, config: Config, result: Result | None) -> tuple
     return np.array(list(evaluations), np.int64), returns.reshape(len(evaluations), config.eval_episodes)
 
 
-def _clock(folder: Folder, result: Result | None, steps: npt.NDArray[np.int64]) -> Clock:
-    """From metrics.csv. A finished run's has to be what was written; an unfinished one can do without."""
+def _seconds_at(folder: Folder, result: Result | None, steps: npt.NDArray[np.int64]) -> Seconds:
+    """From metrics.csv. A finished run's has to match its checksum; an unfinished one can do without."""
     if result is not None:
         sealed = result.files.get(folder.metrics_file.name)
-        return Clock(None, None) if sealed is None else _read_clock(folder.metrics(sealed), steps)
+        return Seconds() if sealed is None else _read_seconds(folder.metrics(sealed), steps)
     try:
-        return _read_clock(folder.metrics(), steps)
+        return _read_seconds(folder.metrics(), steps)
     except (Damaged, ValueError, KeyError):
-        return Clock(None, None)
+        return Seconds()
 
 
-def _read_clock(rows: list[dict[str, str]], steps: npt.NDArray[np.int64]) -> Clock:
-    at = np.array([float(row["time/total_timesteps"]) for row in rows])
-    speed, processor = (
-        np.array([float(row.get(name) or "nan") for row in rows]) for name in ("time/fps", "time/processor_seconds")
+def _read_seconds(metrics: list[dict[str, str]], steps: npt.NDArray[np.int64]) -> Seconds:
+    known_steps = np.array([float(row["time/total_timesteps"]) for row in metrics])
+    fps, processor = (
+        np.array([float(row.get(name) or "nan") for row in metrics]) for name in ("time/fps", "time/processor_seconds")
     )
-    passed = np.cumsum(np.diff(at, prepend=0.0) / np.maximum(speed, 1e-9))
-    return Clock(_read_off(steps, at, processor), _read_off(steps, at, passed))
+    wall = np.cumsum(np.diff(known_steps, prepend=0.0) / np.maximum(fps, 1e-9))
+    return Seconds(_interpolated(steps, known_steps, processor), _interpolated(steps, known_steps, wall))
 
 
-def _read_off(steps: npt.NDArray[np.int64], at: Floats, seconds: Floats) -> Floats | None:
+def _interpolated(steps: npt.NDArray[np.int64], known_steps: Floats, seconds: Floats) -> Floats | None:
     """Seconds at these steps; None unless they are known throughout, and grow."""
-    if not len(at) or not (np.diff(seconds, prepend=0.0) >= 0).all() or not seconds[-1] < 1e12:
+    if not len(known_steps) or not (np.diff(seconds, prepend=0.0) >= 0).all() or not seconds[-1] < 1e12:
         return None
-    found: Floats = np.interp(steps, [0.0, *at], [0.0, *seconds])
-    return found
+    interpolated: Floats = np.interp(steps, [0.0, *known_steps], [0.0, *seconds])
+    return interpolated
 
 
 def _check_policies(folder: Folder, config: Config) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from mepg.envs.spaces import Spaces
 from mepg.envs.watchdog import Watchdog
 from mepg.errors import RunFailure, UsageError
-from mepg.storage.checkpoint import Checkpoints, Saved, Spent
+from mepg.storage.checkpoint import Checkpoint, Checkpoints, TimeSpent
 from mepg.storage.files import Checksum, Damaged, Unreadable, checksum, is_there, read_until, read_whole, write_whole
 from mepg.storage.folder import Folder, versions
 from mepg.storage.identity import Identity
@@ -172,9 +172,9 @@ class Session:
         self._tick = (self.loop.step, now)
         return round((self.loop.step - step) / max(now - then, 1e-9), 1)
 
-    def _spent(self) -> Spent:
+    def _spent(self) -> TimeSpent:
         earlier, loop = self._earlier, self.loop
-        return Spent(
+        return TimeSpent(
             total=earlier.total + time.monotonic() - self._began,
             evaluating=earlier.evaluating + loop.seconds_evaluating,
             processor=earlier.processor + time.process_time() - self._processor_began - loop.processor_evaluating,
@@ -184,13 +184,13 @@ class Session:
         for log in self._logs:
             log.sync()  # a checkpoint promises that what came before it is kept
         self.checkpoints.save(
-            Saved(self.loop.snapshot(), self._spent(), checksum(self.folder.metrics_file)), self.loop.replay
+            Checkpoint(self.loop.snapshot(), self._spent(), checksum(self.folder.metrics_file)), self.loop.replay
         )
         self._saved_at = self.loop.step
 
     def _resume(self) -> None:
         """Go back to the newest checkpoint that is whole."""
-        self._earlier = Spent(0.0, 0.0, 0.0)
+        self._earlier = TimeSpent(0.0, 0.0, 0.0)
         self._saved_at = 0
         steps, fresh = self.checkpoints.steps(), self.loop.snapshot()
         for step in steps:
@@ -316,7 +316,7 @@ def mean_returns(evaluations: Evaluations) -> list[float]:
     return [mean_return(episodes) for episodes in evaluations.values()]
 
 
-def summary(evaluations: Evaluations, spent: Spent) -> dict[str, Any]:
+def summary(evaluations: Evaluations, spent: TimeSpent) -> dict[str, Any]:
     """What a run came to: the paper's metric (D17) and the plain ones beside it."""
     means = mean_returns(evaluations)
     last_step, last = list(evaluations.items())[-1]

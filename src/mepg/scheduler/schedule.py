@@ -7,14 +7,14 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol, TextIO
 
 from mepg.errors import UsageError
 from mepg.scheduler.jobs import Job, Progress
 from mepg.scheduler.worker import STOP_TIMEOUT
-from mepg.storage.files import hold, not_writable, open_lock
+from mepg.storage.files import acquire, not_writable, open_lock
 
 MAX_ATTEMPTS = 3  # of a run whose process was killed: more would hide that something kills it
 POLL_INTERVAL = 0.2  # seconds
@@ -48,25 +48,25 @@ class Failure(NamedTuple):
     log: Path | None  # None: it was never started
 
 
-class Monitor(Protocol):
-    """Is told about progress."""
+class Status(NamedTuple):
+    """How far a schedule has come."""
 
-    def show(self, running: dict[Job, Progress], finished: int, failures: Sequence[Failure], /) -> None:
-        """Called several times a second."""
+    running: dict[Job, Progress]
+    finished: int
+    failures: list[Failure]
 
 
-def carry_out(
+def run_jobs(
     jobs: Iterable[Job],
     engine: Engine,
     logs: Path,
-    monitor: Monitor,
     should_stop: Callable[[], bool],
     is_cancelled: Callable[[Job], bool] = lambda _: False,
-) -> list[Failure]:
-    """Carry out all jobs, until `should_stop()`; returns those that failed, which do not stop the others.
+) -> Iterator[Status]:
+    """Carry out all jobs, until `should_stop()`. Yields the current status several times a second.
 
-    The next job is taken from `jobs` only when there is room for it, so it can depend on the results of earlier ones.
-    A job that is cancelled is stopped, and not started again.
+    A job that fails does not stop the others. The next job is taken from `jobs` only when there is room for it, so it
+    can depend on the results of earlier ones. A job that is cancelled is stopped, and not started again.
     """
     queue: Iterator[Job] | None = iter(jobs)  # None when it is exhausted
     restarts: list[Job] = []
@@ -83,7 +83,7 @@ def carry_out(
     while queue is not None or restarts or running:
         if should_stop():
             _stop(running)
-            return failures
+            return
         while (queue is not None or restarts) and len(running) < engine.capacity():
             job = restarts.pop(0) if restarts else None if queue is None else next(queue, None)
             if job is None:
@@ -107,9 +107,8 @@ def carry_out(
                 restarts.insert(0, job)
             else:
                 failures.append(Failure(job, _reason(status, log_of(job)), log_of(job)))
-        monitor.show({job: job.progress() for job in running}, finished, failures)
+        yield Status({job: job.progress() for job in running}, finished, failures)
         time.sleep(POLL_INTERVAL)
-    return failures
 
 
 class JobsByState(NamedTuple):
@@ -139,7 +138,7 @@ def claim(results: Path) -> TextIO:
     except OSError as error:
         raise not_writable(results, error) from None
     try:
-        return hold(lock)
+        return acquire(lock)
     except OSError:
         lock.close()
         raise UsageError(f"{results} is in use: another mepg process is working there") from None

@@ -56,7 +56,7 @@ class Piece(NamedTuple):
         return f"{self.start:09d}-{self.stop:09d}.safetensors"
 
 
-class Spent(NamedTuple):
+class TimeSpent(NamedTuple):
     """How long a run has taken so far, over all its sessions, in seconds."""
 
     total: float
@@ -64,11 +64,11 @@ class Spent(NamedTuple):
     processor: float  # on all cores together, evaluations aside
 
 
-class Saved(NamedTuple):
+class Checkpoint(NamedTuple):
     """What a checkpoint holds, besides the replay buffer."""
 
     snapshot: Snapshot
-    spent: Spent
+    spent: TimeSpent
     metrics: Checksum | None  # of metrics.csv as it was then, if there was one
 
 
@@ -79,7 +79,7 @@ class Checkpoints:
         self.folder = folder / "checkpoints"
         self.replay_folder = folder / "replay"
         self._config = config
-        self._pieces: list[Piece] = []  # of the run that is going on
+        self._pieces: list[Piece] = []  # of the run under way
 
     def make_folders(self) -> None:
         for folder in (self.folder, self.replay_folder):
@@ -87,9 +87,9 @@ class Checkpoints:
                 raise UsageError(f"{folder} is a link: a run's files have to be in its own folder")
             folder.mkdir(exist_ok=True)
 
-    def save(self, saved: Saved, replay: Replay) -> None:
-        """Write what `load` needs."""
-        snapshot = saved.snapshot
+    def save(self, checkpoint: Checkpoint, replay: Replay) -> None:
+        """Write what `load` reads."""
+        snapshot = checkpoint.snapshot
         self.make_folders()
         start = max(replay.changed_from, replay.oldest)
         if start < replay.count:
@@ -111,8 +111,8 @@ class Checkpoints:
             "recent": snapshot.recent,
             "evaluations": list(snapshot.evaluations.items()),
             "state": write_arrays(self._path(snapshot.step, "safetensors"), arrays),
-            "seconds": list(saved.spent),
-            "metrics": saved.metrics,
+            "seconds": list(checkpoint.spent),
+            "metrics": checkpoint.metrics,
             "rows": replay.count,
             "replay": [list(piece) for piece in self._pieces],
         }
@@ -128,16 +128,16 @@ class Checkpoints:
         found = (re.fullmatch(r"([0-9]{9,18})\.json", name) for name in names_in(self.folder))
         return sorted((int(each[1]) for each in found if each), reverse=True)
 
-    def load(self, step: int, like: Snapshot, replay: Replay) -> Saved:
+    def load(self, step: int, like: Snapshot, replay: Replay) -> Checkpoint:
         """What was saved at `step`, with the replay buffer put back. `Damaged` says what is wrong.
 
-        Any snapshot of the run gives the structure, shapes and types to expect.
+        :param like: any snapshot of the run, for the structure, shapes and types to expect
         """
         content = self._manifest(step)
         try:
             snapshot = self._snapshot(content, like)
             pieces = [Piece(count(start), count(stop), str(sha256)) for start, stop, sha256 in content["replay"]]
-            rows, spent = count(content["rows"]), Spent(*map(finite, content["seconds"]))
+            rows, spent = count(content["rows"]), TimeSpent(*map(finite, content["seconds"]))
             metrics = _checksum(content["metrics"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise Damaged(f"{self._path(step, 'json').name}: {error!r}") from None
@@ -149,7 +149,7 @@ class Checkpoints:
                 raise Damaged(f"{piece.name} does not hold the rows that its name says")
             replay.restore(piece.start, block)
         self._pieces = pieces
-        return Saved(snapshot, spent, metrics)
+        return Checkpoint(snapshot, spent, metrics)
 
     def load_agent(self, step: int) -> tuple[Arrays, int]:
         """Only the agent's arrays at `step`, and the number of the next episode."""

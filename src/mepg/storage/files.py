@@ -202,18 +202,18 @@ def open_lock(path: Path) -> TextIO:
     return os.fdopen(descriptor, "r+")
 
 
-def hold(lock: TextIO) -> TextIO:
+def acquire(lock: TextIO) -> TextIO:
     """Lock a file until this process closes it; a BlockingIOError if another has locked it.
 
     A process that is forked meanwhile, by an environment, does not go on holding it when this one has ended.
     """
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    _held.add(lock)
+    _acquired.add(lock)
     return lock
 
 
-_held: weakref.WeakSet[TextIO] = weakref.WeakSet()
-os.register_at_fork(after_in_child=lambda: [lock.close() for lock in list(_held)])
+_acquired: weakref.WeakSet[TextIO] = weakref.WeakSet()
+os.register_at_fork(after_in_child=lambda: [lock.close() for lock in list(_acquired)])
 
 
 def write_npz(path: Path, arrays: Arrays) -> None:

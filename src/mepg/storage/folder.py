@@ -33,8 +33,8 @@ from mepg.storage.files import (
     Arrays,
     Checksum,
     Damaged,
+    acquire,
     checksum,
-    hold,
     is_there,
     names_in,
     not_writable,
@@ -147,11 +147,11 @@ class Folder:
         with contextlib.ExitStack() as locks:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
-                hold(locks.enter_context(open_lock(self.path / ".lock")))
+                acquire(locks.enter_context(open_lock(self.path / ".lock")))
                 if not is_there(self.config_file):
                     write_sealed(self.config_file, about)
                 # Someone may delete .lock, which looks like litter: so run.json is locked too.
-                hold(locks.enter_context(self.config_file.open("r+")))
+                acquire(locks.enter_context(self.config_file.open("r+")))
             except BlockingIOError:
                 raise UsageError(f"{self.path} is in use: another process is training there") from None
             except OSError as error:
@@ -165,7 +165,7 @@ class Folder:
         """
         data = read_sealed(self.config_file)
         write_sealed(self.config_file, {**data, "config": config.to_json()})
-        return hold(self.config_file.open("r+"))
+        return acquire(self.config_file.open("r+"))
 
     def replay_bytes(self) -> int:
         """The size of the stored replay buffer; 0 if it was not kept."""
@@ -176,7 +176,7 @@ class Folder:
         for mode in ("r+", "r"):  # another user's can perhaps be read, and most systems are content with that
             try:
                 with self.config_file.open(mode) as lock:
-                    hold(lock)
+                    acquire(lock)
                 return False
             except BlockingIOError:
                 return True

@@ -18,7 +18,7 @@ from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import RecordWriter
 
 from mepg.errors import UsageError, unknown
-from mepg.storage.files import is_there, write_whole
+from mepg.storage.files import Damaged, is_there, write_whole
 from mepg.storage.folder import Folder
 from mepg.system import sync
 
@@ -43,7 +43,10 @@ class Csv:
         path, kept = Folder(folder).metrics_file, list[dict[str, str]]()
         if upto and is_there(path):
             # Rows after the checkpoint will be written again.
-            rows = Folder(folder).metrics()
+            try:
+                rows = Folder(folder).metrics()
+            except Damaged as damage:
+                raise UsageError(f"{path} cannot be continued: {damage}; move it away") from None
             kept = [row for row in rows if (step := row.get(columns[0], "")).isdecimal() and int(step) <= upto]
         text = io.StringIO()
         # Another version of mepg may have begun the file with other columns.

@@ -157,7 +157,8 @@ class Config:
     def fingerprint(self) -> str:
         """The SHA-256 by which a run's files are known to belong together.
 
-        Defaults are left out, so a setting or a field that is added later changes no run's fingerprint.
+        Defaults are left out: a setting or a field that is added later changes no run's fingerprint. To change a
+        default would change them, and stored runs would have to be converted.
         """
         return digest(self.identity(defaults=False))
 

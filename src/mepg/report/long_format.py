@@ -1,4 +1,4 @@
-"""Results in the long form that SimBa, SimbaV2 and DR.Q publish theirs in: a line for each value of each run."""
+"""Learning curves as CSV in long format, as SimBa, SimbaV2 and DR.Q publish theirs: a line for each evaluation."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from mepg.report.statistics import Floats
 from mepg.report.tables import group_variants, not_a_formula, short_name
 from mepg.storage.files import MOST_TEXT, Damaged, read_whole
 
-COLUMNS = ("exp_name", "env_name", "seed", "metric", "env_step", "value")  # after a number for each line
+COLUMNS = ("exp_name", "env_name", "seed", "metric", "env_step", "value")  # after the index of pandas
 SHORT = ("exp", "env", "seed", "metric", "step", "value")  # is read too
-RETURN = "avg_return"  # the mean return of an evaluation; other metrics are passed over
+RETURN = "avg_return"  # the mean return of an evaluation; other metrics are ignored
 
 
-class Series(NamedTuple):
-    """What a file says about one run of someone else's."""
+class PublishedCurve(NamedTuple):
+    """The learning curve of one run of others."""
 
     label: str
     env: str
     steps: npt.NDArray[np.int64]  # [T]
     means: Floats
-    hours: Floats | None = None  # nobody publishes them in this form
+    hours: Floats | None = None  # the format has none
 
 
-def to_long(runs: Sequence[Run]) -> str:
-    """Every evaluation's mean return, as far as each run has got."""
+def to_long_format(runs: Sequence[Run]) -> str:
+    """The mean return of every evaluation so far."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["", *COLUMNS])
@@ -49,8 +49,8 @@ def to_long(runs: Sequence[Run]) -> str:
     return text.getvalue()
 
 
-def read_long(path: Path) -> list[Series]:
-    """The runs in such a file; a UsageError names the line and the column where it is not of that form."""
+def read_long_format(path: Path) -> list[PublishedCurve]:
+    """The curves in a file; a UsageError names the line and the column that are not in the format."""
     try:
         text = read_whole(path, most=MOST_TEXT).decode("utf-8-sig")
     except Damaged as damage:
@@ -58,53 +58,55 @@ def read_long(path: Path) -> list[Series]:
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise UsageError(f"{path}, line {line}: not text in UTF-8") from None
-    found: dict[tuple[str, str, int], dict[int, float]] = {}
+    runs: dict[tuple[str, str, int], dict[int, float]] = {}
     for line, (exp, env, seed, metric, step, value) in _lines(path, text):
-        number = _whole(path, line, "seed", seed)
-        at, mean = _whole(path, line, "env_step", step), _finite(path, line, "value", value)
+        number, env_step = _integer(path, line, "seed", seed), _integer(path, line, "env_step", step)
+        mean = _finite(path, line, "value", value)
         if metric != RETURN:
             continue
-        values = found.setdefault((exp, env, number), {})
-        if at in values:
+        means = runs.setdefault((exp, env, number), {})
+        if env_step in means:
             raise UsageError(f"{path}, line {line}, column env_step: a second value of {exp!r}, seed {seed}, at {step}")
-        values[at] = mean
-    if not found:
+        means[env_step] = mean
+    if not runs:
         raise UsageError(f"{path}, column metric: there is no {RETURN} in it, and nothing else is drawn")
     return [
-        Series(f"{exp} ({path.name})", env, np.array(sorted(values)), np.array([values[at] for at in sorted(values)]))
-        for (exp, env, _), values in found.items()
+        PublishedCurve(
+            f"{exp} ({path.name})", env, np.array(sorted(means)), np.array([means[step] for step in sorted(means)])
+        )
+        for (exp, env, _), means in runs.items()
     ]
 
 
-def beside(series: Iterable[Series], envs: Iterable[str]) -> dict[str, list[Series]]:
-    """Those that are about one of these environments, by label. `Ant_v4` is `Ant-v4`, `Hopper` is PyBullet's."""
-    known = {_loosely(name): env for env in envs for name in (short_name(env), env)}
-    rows: dict[str, list[Series]] = {}
-    for one in series:
-        if (env := known.get(_loosely(one.env))) is not None:
-            rows.setdefault(one.label, []).append(one._replace(env=env))
-    return rows
+def on_environments(curves: Iterable[PublishedCurve], envs: Iterable[str]) -> dict[str, list[PublishedCurve]]:
+    """The curves on one of these environments, by label. `Ant_v4` is `Ant-v4`, `Hopper` is PyBullet's."""
+    known = {_normalised(name): env for env in envs for name in (short_name(env), env)}
+    by_label: dict[str, list[PublishedCurve]] = {}
+    for curve in curves:
+        if (env := known.get(_normalised(curve.env))) is not None:
+            by_label.setdefault(curve.label, []).append(curve._replace(env=env))
+    return by_label
 
 
-def _loosely(env: str) -> str:
+def _normalised(env: str) -> str:
     return env.lower().replace("_", "-")
 
 
 def _lines(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
-    """The number of each line below the head, and its cells without the one that only counts."""
+    """The number of each line below the head, and its cells without the index."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     width = 0
     try:
         for cells in reader:
             if not width:
                 names = tuple(cells)
-                width, counted = len(names), names[:1] == ("",)
-                _check_head(path, names[counted:])
+                width, indexed = len(names), names[:1] == ("",)
+                _check_head(path, names[indexed:])
             elif cells and len(cells) != width:
                 raise UsageError(f"{path}, line {reader.line_num}, column {min(len(cells), width) + 1}: "
                                  f"{len(cells)} cells where the head has {width}")  # fmt: skip
             elif cells:
-                yield reader.line_num, cells[counted:]
+                yield reader.line_num, cells[indexed:]
     except csv.Error as error:
         raise UsageError(f"{path}, line {reader.line_num}: not CSV: {error}") from None
     if not width:
@@ -131,7 +133,7 @@ def _finite(path: Path, line: int, column: str, text: str) -> float:
     return value
 
 
-def _whole(path: Path, line: int, column: str, text: str) -> int:
+def _integer(path: Path, line: int, column: str, text: str) -> int:
     """Pandas writes whole numbers as 50000.0 where a column once had a gap."""
     value = _finite(path, line, column, text)
     if not 0 <= value == int(value) < 2**53:

@@ -78,7 +78,7 @@ def test_it_learns_the_same_while_it_is_asked():
         while learning.goes_on:
             asked.predict(OBS)
             asked.save(io.BytesIO())
-    assert leaves_equal(asked._standing.state, alone._standing.state)
+    assert leaves_equal(asked._learner.state, alone._learner.state)
 
 
 def test_what_is_saved_meanwhile_is_of_one_step():
@@ -89,7 +89,9 @@ def test_what_is_saved_meanwhile_is_of_one_step():
             files.append(io.BytesIO())
             model.save(files[-1])
     again, states = make(), {}
-    again.learn(400, callback=lambda variables, _: states.update({again._standing.step: again.get_parameters()}))
+    again.learn(
+        400, callback=lambda variables, _: states.update({again._learner.training.step: again.get_parameters()})
+    )
     found = [read_archive(file) for file in files]
     steps = [about["steps"] for about, _ in found]
     assert len({step for step in steps if step > 30}) > 3, "after the warm-up each has other networks"
@@ -176,7 +178,7 @@ def test_many_at_once_and_only_one_learns():
     for thread in threads:
         thread.join()
     assert len(refused) == 7
-    assert model._standing.step == 200
+    assert model._learner.training.step == 200
 
 
 def test_a_callback_may_do_all_but_learn(tmp_path):
@@ -197,7 +199,7 @@ def test_a_callback_may_do_all_but_learn(tmp_path):
     model.learn(60, callback=callback)
     assert len(said) == 3
     assert said[0].startswith("this model is learning already, in the call that this callback is part of")
-    assert leaves_equal(model._standing.state, make().learn(60)._standing.state), "and learns just the same"
+    assert leaves_equal(model._learner.state, make().learn(60)._learner.state), "and learns just the same"
 
 
 def test_a_learn_that_fails_can_be_followed_by_another():

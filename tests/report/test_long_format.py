@@ -1,4 +1,4 @@
-"""The long form: written and read back, and refused with line and column."""
+"""Long format: written and read back, and refused with line and column."""
 
 import csv
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mepg.errors import UsageError
-from mepg.report.long import beside, read_long, to_long
+from mepg.report.long_format import on_environments, read_long_format, to_long_format
 from mepg.report.runs import collect
 
 from .by_hand import make, write_run
@@ -24,14 +24,14 @@ def test_every_evaluation_is_written_and_read_back(tmp_path):
         write_run(tmp_path / f"run{seed}", make(seed=seed))
     write_run(tmp_path / "half", make(seed=2), finished=False, share=0.5)
     runs, _ = collect([tmp_path])
-    text = to_long(runs)
+    text = to_long_format(runs)
     lines = list(csv.DictReader(text.splitlines()))
     assert text.startswith(HEAD)
     assert [line[""] for line in lines] == [str(number) for number in range(4 + 4 + 2)]
     assert {line["exp_name"] for line in lines} == {"me-sac, eval-every=1000, eval-episodes=2, 4,000 steps"}
     assert {(line["env_name"], line["metric"]) for line in lines} == {("Pendulum-v1", "avg_return")}
     assert [line["seed"] for line in lines] == list("0000111122")
-    series = read_long(write(tmp_path / "mine.csv", text))
+    series = read_long_format(write(tmp_path / "mine.csv", text))
     for one, run in zip(series, sorted(runs, key=lambda run: run.config.seed), strict=True):
         assert one.steps.tolist() == run.steps.tolist()
         assert one.means.tolist() == run.means.tolist()  # to the last bit
@@ -45,12 +45,12 @@ def test_as_others_publish_it(tmp_path):
         "2,sac_simba,dog_trot,4000,avg_length,0.0,1000\n"
         "3,sac_simba,dog_run,4000,avg_return,0,-1e-3\n"
     )
-    first, second = read_long(write(tmp_path / "simba.csv", theirs))
+    first, second = read_long_format(write(tmp_path / "simba.csv", theirs))
     assert (first.label, first.env) == ("sac_simba (simba.csv)", "dog_trot")
     assert (first.steps.tolist(), first.means.tolist()) == ([0, 50_000], [4.25, 14.5])
     assert second.means.tolist() == [-0.001]
     short = "exp,env,seed,metric,step,value\r\nsac,dog-run,0,avg_return,0,1.0\r\n\r\n"
-    (one,) = read_long(write(tmp_path / "short.csv", short))
+    (one,) = read_long_format(write(tmp_path / "short.csv", short))
     assert one.means.tolist() == [1.0]
 
 
@@ -79,7 +79,7 @@ BAD = {
 def test_what_is_not_of_that_form_is_refused_with_line_and_column(tmp_path, text):
     path = write(tmp_path / "theirs.csv", text)
     with pytest.raises(UsageError) as refusal:
-        read_long(path)
+        read_long_format(path)
     assert BAD[text] in str(refusal.value)
     assert str(path) in str(refusal.value)
     assert "\n" not in str(refusal.value)
@@ -87,12 +87,12 @@ def test_what_is_not_of_that_form_is_refused_with_line_and_column(tmp_path, text
 
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(UsageError, match="cannot be read"):
-        read_long(tmp_path / "nowhere.csv")
+        read_long_format(tmp_path / "nowhere.csv")
 
 
 def test_environments_go_by_several_names(tmp_path):
     names = ("Ant_v4", "ant-v4", "Hopper", "HopperBulletEnv-v0", "dog_run")
     text = HEAD + "".join(f"{i},sac,{name},{i},avg_return,0,{i}\n" for i, name in enumerate(names))
-    rows = beside(read_long(write(tmp_path / "a.csv", text)), ["Ant-v4", "HopperBulletEnv-v0"])
+    rows = on_environments(read_long_format(write(tmp_path / "a.csv", text)), ["Ant-v4", "HopperBulletEnv-v0"])
     assert [one.env for one in rows["sac (a.csv)"]] == ["Ant-v4"] * 2 + ["HopperBulletEnv-v0"] * 2
     assert np.concatenate([one.means for one in rows["sac (a.csv)"]]).tolist() == [0, 1, 2, 3]
