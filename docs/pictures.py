@@ -104,7 +104,7 @@ def film(folder: Folder, path: Path) -> None:
 
     def watch() -> None:
         if next(step) % EVERY == 0 and len(pictures) < FRAMES:
-            picture = Image.fromarray(env.picture())
+            picture = Image.fromarray(env.render())
             height = round(WIDTH * picture.height / picture.width)
             pictures.append(picture.resize((WIDTH, height), Image.Resampling.BOX))
 

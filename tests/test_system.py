@@ -155,8 +155,8 @@ def test_processor_time_of_another_process(monkeypatch):
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
         for read in (lambda: None, lambda: monkeypatch.setattr(system, "Path", lambda _: Path("/nowhere"))):
             read()
-            before, deadline = system.processor_seconds(process.pid), time.monotonic() + 60
-            while system.processor_seconds(process.pid) == before:
+            before, deadline = system.cpu_time(process.pid), time.monotonic() + 60
+            while system.cpu_time(process.pid) == before:
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
         process.kill()
@@ -169,7 +169,7 @@ def test_the_processor_on_a_mac(monkeypatch):
         "machdep.cpu.leaf7_features": "AVX2",
     }
     monkeypatch.setattr(system, "Path", lambda _: Path("/nowhere"))
-    monkeypatch.setattr(system, "_said", lambda *command: said.get(command[-1], ""))
+    monkeypatch.setattr(system, "_output_of", lambda *command: said.get(command[-1], ""))
     assert system.processor_extensions() == ""
     monkeypatch.setattr(sys, "platform", "darwin")
     assert system.processor_name() == "Some Mac"

@@ -44,7 +44,7 @@ def test_a_gaussian_policy_is_drawn_from_and_a_deterministic_one_is_not(trained)
         (np.zeros(3, "M8[s]"), "not a ndarray of datetime64"),
         (np.zeros(3, [("x", float)]), "not a ndarray of"),
         ([1e300, 0.0, 0.0], "the observation holds inf at index 0"),
-        ((np.zeros(3), {}), r"not a tuple: the first of the two that reset\(\) returned"),
+        ((np.zeros(3), {}), r"not a tuple: give the first of the two values that reset\(\) returned"),
         (None, "an observation has shape|the observation holds nan"),
     ],
 )

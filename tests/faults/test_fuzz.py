@@ -136,7 +136,9 @@ class Fuzz:
             train._defaults = {"command": train._defaults["command"], "parser": train}
         if arguments.algorithm is None or arguments.env is None:
             raise SystemExit(2)  # as `train` does
-        return Config.make(arguments.algorithm, arguments.set, env=arguments.env, **flags.said(arguments, Config))
+        return Config.make(
+            arguments.algorithm, arguments.set, env=arguments.env, **flags.settings_from(arguments, Config)
+        )
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ def test_a_folder_with_another_run_is_refused(tmp_path):
 def test_progress_is_whole_or_nothing(tmp_path):
     wanted = job(tmp_path)
     assert wanted.progress() == Progress(0, None)
-    wanted.say_progress(Progress(120, -3.5))
+    wanted.write_progress(Progress(120, -3.5))
     assert wanted.progress() == Progress(120, -3.5)
     assert [path.name for path in tmp_path.iterdir()] == [".progress"], "nothing is left beside it"
     for damage in ("", "[1", "[1]", '["x", null]', "7", "[1e999, null]", "[" * 100_000):
@@ -27,7 +27,7 @@ def test_progress_is_whole_or_nothing(tmp_path):
 
 
 def test_what_cannot_be_said_is_no_reason_to_stop(tmp_path):
-    job(tmp_path / "nowhere").say_progress(Progress(1, None))
+    job(tmp_path / "nowhere").write_progress(Progress(1, None))
     assert not (tmp_path / "nowhere").exists()
 
 

@@ -4,10 +4,10 @@ import pytest
 
 from mepg.errors import UsageError
 from mepg.scheduler import schedule
-from mepg.scheduler.schedule import carry_out, claim, run_jobs, take_stock
+from mepg.scheduler.schedule import claim, jobs_by_state, run_jobs
 from mepg.storage.folder import Folder
 from tests.conftest import SPACES
-from tests.scheduler.runs import Looking, job
+from tests.scheduler.runs import Looking, carry_out, job
 
 
 def test_two_at_once_on_the_same_results(tmp_path):
@@ -48,7 +48,7 @@ class PretendedRun:
 
 @pytest.fixture
 def quickly(monkeypatch):
-    monkeypatch.setattr(schedule, "POLL", 0.0)
+    monkeypatch.setattr(schedule, "POLL_INTERVAL", 0.0)
 
 
 def test_who_is_killed_begins_again_but_not_for_ever(tmp_path, quickly):
@@ -100,8 +100,8 @@ def test_what_there_is_of_many_runs(tmp_path):
     Folder(done.folder).finish(done.config, {})
     Folder(begun.folder).claim(begun.config, SPACES).close()
     Folder(other.folder).claim(job(other.folder, seed=5).config, SPACES).close()
-    stock = take_stock([done, begun, other, new])
-    assert (stock.finished, stock.missing) == ([done], [begun, new])
-    (unusable,) = stock.unusable
+    states = jobs_by_state([done, begun, other, new])
+    assert (states.finished, states.missing) == ([done], [begun, new])
+    (unusable,) = states.unusable
     assert (unusable.job, unusable.log) == (other, None)
     assert "holds another run (seed=5 there, 0 here" in unusable.reason

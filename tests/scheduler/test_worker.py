@@ -17,8 +17,7 @@ def test_workers_end_when_nobody_is_left_to_watch(tmp_path):
     """The one who started them is killed with -9: they save and end, and the folder is free again."""
     code = (
         "from pathlib import Path; from mepg.scheduler.local import Local\n"
-        "from mepg.scheduler.schedule import carry_out\n"
-        "from tests.scheduler.runs import Looking, job\n"
+        "from tests.scheduler.runs import Looking, carry_out, job\n"
         "import sys; path = Path(sys.argv[1])\n"
         "carry_out([job(path / 'a', steps=100_000)], Local(1), path, Looking(), lambda: False)"
     )

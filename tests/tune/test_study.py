@@ -16,7 +16,7 @@ from tests.tune.studies import ME_SAC, Quick, objective, rising_to, tune
 @pytest.fixture
 def at_once(monkeypatch):
     monkeypatch.setattr(study, "REPORT_EVERY", -1.0)
-    monkeypatch.setattr("mepg.scheduler.schedule.POLL", 0.0)
+    monkeypatch.setattr("mepg.scheduler.schedule.POLL_INTERVAL", 0.0)
 
 
 def test_a_study_finds_the_better_end_and_prunes_the_worse(tmp_path, at_once):

@@ -19,7 +19,7 @@ from typing import Any
 
 from mepg.native.processor import Instructions
 from mepg.signals import cleaning_up
-from mepg.system import load
+from mepg.system import load_per_core
 
 _HEADER = Path(__file__).with_name("kernels.h")
 _SECONDS = 60
@@ -32,8 +32,8 @@ class CannotBuild(Exception):
     """There is no library. One line: the cause and, where there is one, the way out."""
 
 
-class NotWanted(CannotBuild):
-    """Nor is there to be one: whoever started this process has said so."""
+class CompilerDisabled(CannotBuild):
+    """The user has switched the compiler off, with CXX= or CC=."""
 
 
 class _Untrusted(Exception):
@@ -76,7 +76,7 @@ def find_compiler(variable: str = "CXX", usual: Sequence[str] = _COMPILERS) -> l
     except ValueError as error:
         raise CannotBuild(f"{variable} is {said!r}, which is not a command: {error}") from None
     if not words:
-        raise NotWanted(f"{variable} is set to nothing, which means no compiler")
+        raise CompilerDisabled(f"{variable} is set to nothing, which means no compiler")
     if path := shutil.which(words[0]):
         return [path, *words[1:]]
     raise CannotBuild(f"{variable} names {words[0]!r}, which is not there")
@@ -120,7 +120,7 @@ def compiler_version() -> str:
 
 @cache
 def _version(*compiler: str) -> str:
-    return _run([*compiler, "--version"])
+    return run_command([*compiler, "--version"]).decode(errors="replace")
 
 
 def cache_folder(name: str = "native") -> Path:
@@ -180,34 +180,37 @@ def _keep(made: Path, folder: Path, key: str) -> None:
 def _compile(command: list[str], text: str, place: Path) -> Path:
     source, made = place / "program.cpp", place / "program.so"
     source.write_text(text)
-    _run([*command, f"-I{_HEADER.parent}", "-o", str(made), str(source)])
+    run_command([*command, f"-I{_HEADER.parent}", "-o", str(made), str(source)])
     if not made.is_file():
         raise CannotBuild(f"{command[0]} gave no library and no reason")
     return made
 
 
-def _run(command: list[str]) -> str:
-    """What a compiler says. It gets a group of its own, so that what it has started ends with it."""
+def run_command(
+    command: Sequence[str], *, stdin: bytes = b"", folder: Path | None = None, seconds: float | None = None
+) -> bytes:
+    """A program's standard output. It gets a process group of its own, so that what it has started ends with it."""
+    seconds = _patience() if seconds is None else seconds
     try:
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-            start_new_session=True, text=True, errors="replace",
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder,
+            start_new_session=True,
         )  # fmt: skip
     except OSError as error:
         raise CannotBuild(f"{command[0]} cannot be started: {error.strerror}") from error
-    patience = _patience()
-    with process, ending_with_us(process):
+    with process, killed_at_exit(process):
         try:
-            said, _ = process.communicate(timeout=patience)
+            output, errors = process.communicate(stdin, timeout=seconds)
         except subprocess.TimeoutExpired as error:
-            raise CannotBuild(f"{command[0]} did not finish within {patience:.0f} s") from error
+            raise CannotBuild(f"{command[0]} did not finish within {seconds:.0f} s") from error
     if process.returncode:
-        first = next((line for line in said.splitlines() if "error" in line), said.strip().partition("\n")[0])
+        lines = (errors or output).decode(errors="replace").strip().splitlines()
+        first = next((line for line in lines if "error" in line), "".join(lines[:1]))
         raise CannotBuild(f"{command[0]} failed: {first or f'exit code {process.returncode}'}")
-    return said
+    return output
 
 
-def ending_with_us(process: subprocess.Popen[Any]) -> contextlib.AbstractContextManager[None]:
+def killed_at_exit(process: subprocess.Popen[Any]) -> contextlib.AbstractContextManager[None]:
     """Kill it at the end of the block, if it is still there, and all that it has started in its group."""
 
     def kill() -> None:
@@ -219,7 +222,7 @@ def ending_with_us(process: subprocess.Popen[Any]) -> contextlib.AbstractContext
 
 def _patience() -> float:
     """Seconds that a compiler gets: more where several processes share a core, since it is not its fault then."""
-    return _SECONDS * max(1.0, load())
+    return _SECONDS * max(1.0, load_per_core())
 
 
 def _load(path: Path) -> ctypes.CDLL:

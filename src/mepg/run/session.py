@@ -269,7 +269,7 @@ class Session:
 
     def _note_statistics(self) -> None:
         assert self.loop.eval_env is not None
-        if names := self.loop.eval_env.statistics:
+        if names := self.loop.eval_env.normalizing_wrappers:
             self.notes.append(
                 f"{self.config.env} is wrapped in {' and '.join(names)}: evaluations have statistics of their own, and "
                 "the policy is saved without any; --normalize-obs saves them, and TransformReward needs none"

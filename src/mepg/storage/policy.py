@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mepg.core.types import Array, Trainable
-from mepg.envs.spaces import Row, Spaces
+from mepg.envs.spaces import Action, Observation, Spaces
 from mepg.errors import UsageError
 from mepg.jax_defaults import with_jax_defaults
 from mepg.storage.checkpoint import Checkpoints, flatten, unflatten
@@ -40,9 +40,9 @@ class Policy(NamedTuple):
             return run
         return f"{run}; the run is unfinished, this is its policy at step {self.step:,}"
 
-    def act(self, obs: Row) -> Row:
+    def act(self, obs: Observation) -> Action:
         """The action in [-1, 1] without exploration."""
-        action: Row = np.asarray(self.exploit(self.state, obs[None]))[0]
+        action: Action = np.asarray(self.exploit(self.state, obs[None]))[0]
         return action
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mepg.envs.env import Env
-from mepg.envs.spaces import Row
+from mepg.envs.spaces import Action, Observation
 from mepg.errors import RunFailure
 from mepg.words import many
 
@@ -27,7 +27,7 @@ def mean_return(episodes: Sequence[Episode]) -> float:
     return float(np.mean([episode.total for episode in episodes]))
 
 
-def play(act: Callable[[Row], Row], env: Env, seed: int, watch: Callable[[], None] | None = None) -> Episode:
+def play(act: Callable[[Observation], Action], env: Env, seed: int, watch: Callable[[], None] | None = None) -> Episode:
     """The whole episode that begins with this seed; `watch` is called before each action."""
     total, length, over, limit = 0.0, 0, False, max(LONGEST, env.time_limit or 0)
     try:

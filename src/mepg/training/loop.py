@@ -14,7 +14,7 @@ import numpy.typing as npt
 from mepg.algos import MultiStep
 from mepg.core.types import Array, Batch
 from mepg.envs.env import Env
-from mepg.envs.spaces import Row, StepResult
+from mepg.envs.spaces import Action, Observation, StepResult
 from mepg.envs.vector import Envs
 from mepg.errors import RunFailure, failures_at
 from mepg.training.config import Config
@@ -234,9 +234,9 @@ class Loop:
         self.processor_evaluating += time.process_time() - processor
         return episodes
 
-    def exploit(self, obs: Row) -> Row:
+    def exploit(self, obs: Observation) -> Action:
         """The action without exploration."""
-        action: Row = self.program.exploit(self.device_state, obs[None])[0]
+        action: Action = self.program.exploit(self.device_state, obs[None])[0]
         return action
 
     def report(self) -> dict[str, float]:

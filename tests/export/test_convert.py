@@ -11,8 +11,8 @@ import pytest
 
 from mepg.cli import main
 from mepg.errors import RunFailure
-from mepg.export import files
-from mepg.export.compiled import act_compiled, find_compiler
+from mepg.export import convert
+from mepg.export.compiled import find_compiler, run_compiled
 from mepg.export.operations import trace
 from mepg.storage.folder import Folder
 from tests.export.policies import TINY, load_numpy
@@ -29,11 +29,11 @@ def test_export(finished, name, tmp_path, capsys):
     for form in ("onnx", "numpy", "c"):
         assert data[form]["difference"] <= 1e-5
         assert data[form]["seconds"] > 0
-    source = files.open_run(Folder(finished / name))
+    source = convert.open_run(Folder(finished / name))
     (action,) = ort.InferenceSession("deep/policy.onnx").run(None, {"obs": source.obs})
     np.testing.assert_allclose(action, source.actions, atol=1e-5 * source.env.spaces.actions.half.max())
     text = (tmp_path / "other" / "policy.h").read_text()
-    action, _ = act_compiled(compiler, text, source.env.sizes, source.obs, 1)
+    action, _ = run_compiled(compiler, text, source.env.sizes, source.obs, 1)
     np.testing.assert_allclose(
         action.reshape(source.actions.shape), source.actions, atol=1e-5 * source.env.spaces.actions.half.max()
     )
@@ -68,13 +68,13 @@ def test_the_best_policy_can_be_exported_and_the_file_says_what_it_is(finished, 
 
 
 def test_what_differs_is_not_written(finished, monkeypatch, capsys, tmp_path):
-    right = files.open_run
+    right = convert.open_run
 
     def wrong(*run, **which):
         source = right(*run, **which)
         return source._replace(actions=source.actions + 1e-4)
 
-    monkeypatch.setattr(files, "open_run", wrong)
+    monkeypatch.setattr(convert, "open_run", wrong)
     for form, to in (("--numpy", "plain"), ("--c", "policy.h")):
         if form == "--c" and find_compiler() is None:
             continue
@@ -85,13 +85,13 @@ def test_what_differs_is_not_written(finished, monkeypatch, capsys, tmp_path):
 
 def test_a_tie_between_actors_is_not_a_difference(finished):
     """Two actors of the same worth, here the same one twice: whichever is followed, it is right."""
-    source = files.open_run(Folder(finished / "ace-flat"))
-    assert not files._undecided(source.program, source.obs).all()
+    source = convert.open_run(Folder(finished / "ace-flat"))
+    assert not convert._ties(source.program, source.obs).all()
     params = source.policy.state.actor.params
     twins = jax.tree.map(lambda leaf: np.repeat(leaf[:1], len(leaf), axis=0), params)
     state = source.policy.state._replace(actor=source.policy.state.actor._replace(params=twins))
     program = trace(source.policy.exploit, state, source.env.sizes.obs)
-    assert files._undecided(program, source.obs).all()
+    assert convert._ties(program, source.obs).all()
 
 
 class Far(stubs.Box):
@@ -111,11 +111,11 @@ def test_observations_that_are_too_large_for_float32_cost_the_run_and_the_export
     try:
         argv = ["--env", "Far-v0", "--steps", "60", "--out", "far", *TINY]
         assert main(["train", "me-ddpg", *argv]) == 0
-        source = files.open_run(Folder(tmp_path / "far"))
+        source = convert.open_run(Folder(tmp_path / "far"))
         # As if one observation alone gave something else, which depends on the machine's order of summing.
-        assert files._check(source._replace(rounding=1e-3, actions=source.actions + 1e-3), load_numpy(source))
+        assert convert._check(source._replace(rounding=1e-3, actions=source.actions + 1e-3), load_numpy(source))
         with pytest.raises(RunFailure, match="nothing was written"):
-            files._check(source._replace(rounding=0.0, actions=source.actions + 1e-3), load_numpy(source))
+            convert._check(source._replace(rounding=0.0, actions=source.actions + 1e-3), load_numpy(source))
         assert main(["export", "far", "--numpy", "plain"]) == 0
     finally:
         del gymnasium.registry["Far-v0"]
