@@ -108,7 +108,7 @@ def draw(axes: Axes, title: str, kinds: Mapping[Any, str], before: Mapping[Any, 
 def main() -> None:
     """Both graphs, side by side."""
     fusion = fusion_of("me-ddpg")
-    kinds = {node: kind for node in sorted(fusion.alive, key=lambda n: n.number) if (kind := kind_of_node(node))}
+    kinds = {node: kind for node in fusion.alive if (kind := kind_of_node(node))}
     before = {node: _arguments(node, kinds) for node in kinds}
     items = [item for block in fusion.items.values() for item in block]
     made_by = fusion.made_by

@@ -96,11 +96,9 @@ class Fusion(Values):
                 return self._packs[block][key]
             block = block.parent
         words = words_of(operand)
-        around, self.graph.block = self.graph.block, product.block
-        node = self.graph.new(
-            "pack", (operand.leaf,), (math.prod(lengths) * words,), "u32", lengths=lengths, words=words
-        )
-        self.graph.block = around
+        with self.graph.insert(product.block):
+            shape = (math.prod(lengths) * words,)
+            node = self.graph.new("pack", (operand.leaf,), shape, "u32", lengths=lengths, words=words)
         reads = [(operand.leaf, False), *((self.base(at.through[0]), False) for at in operand.leading if at.through)]
         self._append(Pack(product.block, reads, node=node, operand=operand), node)
         self._packs[product.block][key] = node

@@ -7,7 +7,8 @@ says which element of which other node it shows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,7 +58,6 @@ class Node:
     type: str
     settings: dict[str, Any]
     block: Block
-    number: float  # arguments have smaller ones
 
     @property
     def dims(self) -> Shape:
@@ -155,17 +155,28 @@ def _take(view: Node, index: Index) -> Index:
 
 
 class Graph:
-    """Makes nodes. `block` is where the next ones go."""
+    """Makes nodes at an insertion point: at the end of a block, or before another node."""
 
     def __init__(self) -> None:
         self.top = self.block = Block()
+        self.nodes: list[Node] = []  # in order: arguments first
         self.tables: dict[Any, Node] = {}  # arrays of constants: inputs that are always the same
-        self._count = 0
+        self._before: Node | None = None
+
+    @contextlib.contextmanager
+    def insert(self, block: Block, before: Node | None = None) -> Iterator[None]:
+        """Move the insertion point for a while."""
+        previous = self.block, self._before
+        self.block, self._before = block, before
+        try:
+            yield
+        finally:  # an equation that cannot be added here is tried once more, taken apart
+            self.block, self._before = previous
 
     def add(self, op: str, arguments: Sequence[Node], shape: Iterable[int], type: str, **settings: Any) -> Node:
         """A node; one that is there already if it is the same."""
         shape = tuple(int(d) for d in shape)
-        key = (op, tuple(a.number for a in arguments), shape, type, repr(sorted(settings.items())))
+        key = (op, tuple(arguments), shape, type, repr(sorted(settings.items())))
         block: Block | None = self.block
         while block is not None:
             if key in block.known:
@@ -177,25 +188,21 @@ class Graph:
 
     def new(self, op: str, arguments: Sequence[Node], shape: Shape, type: str, **settings: Any) -> Node:
         """A node that is like no other."""
-        self._count += 1
-        return Node(op, list(arguments), shape, type, settings, self.block, self._count)
+        node = Node(op, list(arguments), shape, type, settings, self.block)
+        self.nodes.insert(len(self.nodes) if self._before is None else self.nodes.index(self._before), node)
+        return node
 
     def inside(self, owner: Node, make: Callable[[], list[Node]], loop: str = "") -> Block:
         """A block with what `make` gives for outputs."""
-        around, self.block = self.block, Block(self.block, loop, owner)
-        inner = self.block
-        try:
-            inner.outputs = make()
-        finally:  # an equation that cannot be added here is tried once more, taken apart
-            self.block = around
-        return inner
+        block = Block(self.block, loop, owner)
+        with self.insert(block):
+            block.outputs = make()
+        return block
 
     def constant(self, value: Any, shape: Iterable[int], type: str) -> Node:
         """The same number everywhere."""
-        around, self.block = self.block, self.top
-        node = self.add("constant", (), shape, type, value=NUMPY[type](value).item())
-        self.block = around
-        return node
+        with self.insert(self.top):
+            return self.add("constant", (), shape, type, value=NUMPY[type](value).item())
 
     def table(self, array: npt.NDArray[Any], shape: Iterable[int], type: str) -> Node:
         """An array of constants."""
@@ -204,9 +211,8 @@ class Graph:
         if array.size and words == array.ravel()[:1].tobytes() * array.size:
             return self.constant(array.ravel()[0], shape, type)
         if (shape, type, words) not in self.tables:
-            around, self.block = self.block, self.top
-            self.tables[shape, type, words] = self.new("input", (), shape, type, rows=True, array=array)
-            self.block = around
+            with self.insert(self.top):
+                self.tables[shape, type, words] = self.new("input", (), shape, type, rows=True, array=array)
         return self.tables[shape, type, words]
 
     def _view(self, op: str, below: Node, shape: Iterable[int], *others: Node, **settings: Any) -> Node:
@@ -334,7 +340,7 @@ class Graph:
         """z > 0; of ReLU(z) where that is there, so that z need not be kept."""
         block: Block | None = self.block
         while block is not None:
-            relu = block.known.get(("max", (z.number, zero.number), shape, "f32", "[]"))
+            relu = block.known.get(("max", (z, zero), shape, "f32", "[]"))
             z, block = (relu, None) if relu is not None else (z, block.parent)
         return self.add("gt", (z, zero), shape, "bool")
 

@@ -37,7 +37,7 @@ class Values:
                 todo += node.arguments
                 for block in node.blocks:
                     todo += block.outputs
-        return sorted(found, key=lambda node: node.number)
+        return [node for node in self.graph.nodes if node in found]
 
     def blocks(self) -> Iterator[Block]:
         """Every block, the outer ones first."""
@@ -70,14 +70,10 @@ class Values:
             node = below
         return node
 
-    def _copy(self, node: Node, block: Block, before: Node | None = None, which: int = 0) -> Node:
+    def _copy(self, node: Node, block: Block, before: Node | None = None) -> Node:
         """A node with the same numbers and a place of its own, at the block's end or before another node."""
-        around, self.graph.block = self.graph.block, block
-        copy = self.graph.new("copy", (node,), node.shape, node.type)
-        self.graph.block = around
-        if before is not None:
-            copy.number = before.number - 0.5 + which / 16
-        return copy
+        with self.graph.insert(block, before):
+            return self.graph.new("copy", (node,), node.shape, node.type)
 
     def _copy_outputs(self) -> None:
         """Every output of a block is computed there, so that its place can be chosen: copy the others."""
@@ -105,12 +101,14 @@ class Values:
                 order = self._order(node, side)
                 argument = node.arguments[side]
                 copy = copies.get((argument, order))
-                if copy is None or not node.block.within(copy.block):
-                    copy = self._copy(self.graph.transpose(argument, order), node.block, before=node, which=side)
-                    copies[argument, order] = copy
-                back = self.graph.transpose(copy, [order.index(a) for a in range(len(order))])
-                if self._rounds(node):  # rounding twice is rounding once: what is copied is rounded already
-                    back = Node("round", [back], back.shape, "f32", {}, node.block, node.number - 0.25 + side / 16)
+                with self.graph.insert(node.block, before=node):
+                    if copy is None or not node.block.within(copy.block):
+                        transposed = self.graph.transpose(argument, order)
+                        copy = self.graph.new("copy", (transposed,), transposed.shape, transposed.type)
+                        copies[argument, order] = copy
+                    back = self.graph.transpose(copy, [order.index(a) for a in range(len(order))])
+                    if self._rounds(node):  # rounding twice is rounding once: what is copied is rounded already
+                        back = self.graph.new("round", [back], back.shape, "f32")
                 node.arguments[side] = back
 
     def _order(self, product: Node, side: int) -> tuple[int, ...]:
@@ -195,7 +193,7 @@ class Values:
             elif node.op in CALLS or node.op in ("branch", "loop"):
                 for k, argument in enumerate(node.arguments):
                     if node.op != "loop" and (self.base(argument).op in FREE or not self._words(argument)):
-                        node.arguments[k] = self._copy(argument, node.block, before=node, which=k)
+                        node.arguments[k] = self._copy(argument, node.block, before=node)
                     self._need(node.arguments[k])
             elif node.op == "take":
                 for number in node.arguments[1:]:

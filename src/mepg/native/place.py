@@ -62,14 +62,11 @@ class Placement:
     leading: dict[Node, list[At]] = field(default_factory=dict)  # where in its buffer a node lies
     ends: dict[Block, list[Loops]] = field(default_factory=dict)
     scratch: dict[Root, Buffer] = field(default_factory=dict)
-    state_words: int = 0
     words: int = 0
 
     def __post_init__(self) -> None:
         self._number()
-        for node, buffer in zip(self.state, state_buffers([node.shape for node in self.state]), strict=True):
-            self.buffers[node] = buffer
-            self.state_words = buffer.offset + buffer.words
+        self.buffers = dict(zip(self.state, state_buffers([node.shape for node in self.state]), strict=True))
         apart: set[Node] = set()
         while clashes := self._try(apart):
             apart |= clashes
@@ -81,14 +78,13 @@ class Placement:
 
     def _number(self) -> None:
         self.sequence: list[Item] = []
-        self._begins: dict[Block, int] = {}
         self._finishes: dict[Block, int] = {}
         self._last: dict[Item, int] = {}  # of a branch or a loop: when it is over
         self._count = 0
         self._number_block(self.fusion.graph.top)
 
     def _number_block(self, block: Block) -> None:
-        self._begins[block] = self._tick()
+        self._tick()
         for item in self.fusion.items[block]:
             item.at = self._tick()
             self.sequence.append(item)
@@ -148,7 +144,7 @@ class Placement:
         self._give(body.outputs[result.settings["which"]], buffer, [*leading, At(body.loop)], body)
 
     def _copy_at_end(self, output: Node, buffer: Buffer, leading: list[At], block: Block) -> tuple[int, Block]:
-        target = Node("place", [], output.shape, output.type, {}, block, output.number)
+        target = Node("place", [], output.shape, output.type, {}, block)
         self.buffers[target], self.leading[target] = buffer, leading
         item = Loops(block, [(output, False)], self._finishes[block], space=output.dims, roots=[Root(output, target)])
         self.ends.setdefault(block, []).append(item)

@@ -196,7 +196,7 @@ class Tracer(Primitives):
         length: int | None, reverse: bool = False,
     ) -> list[Node]:  # fmt: skip
         node = self.graph.new("loop", start, (), "i32", length=length, carry=len(start), reverse=reverse)
-        variable = f"t{node.number}"
+        variable = f"t{len(self.graph.nodes)}"
 
         def inside() -> list[Node]:
             block = self.graph.block
