@@ -10,7 +10,7 @@ import pytest
 from mepg.core.nets import multiply_rounded
 from mepg.native.check import Disagrees, compare, difference
 from mepg.native.graph import Unsupported
-from mepg.native.library import Picked, State, compile_function
+from mepg.native.library import RowSelection, State, compile_function
 from mepg.native.processor import KNOWN
 
 from .conftest import HERE
@@ -181,9 +181,9 @@ def test_rows_that_are_picked_from_more():
     rng = np.random.default_rng(0)
     rows, numbers = rng.standard_normal((50, 3)).astype(np.float32), np.array([49, 0, 7, 7], np.int64)
     double = compile_function(lambda x, y: (2 * x, y + 1), rows[numbers], np.float32(1))
-    found, _ = double(Picked(rows, numbers), np.float32(1))
+    found, _ = double(RowSelection(rows, numbers), np.float32(1))
     assert np.array_equal(found, 2 * rows[numbers])
     with pytest.raises(TypeError, match="do not have the shapes"):
-        double(Picked(rows, numbers[:3]), np.float32(1))
+        double(RowSelection(rows, numbers[:3]), np.float32(1))
     with pytest.raises(TypeError, match="do not have the shapes"):
-        double(Picked(rows[:, :2].copy(), numbers), np.float32(1))
+        double(RowSelection(rows[:, :2].copy(), numbers), np.float32(1))

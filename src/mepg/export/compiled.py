@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,7 +50,7 @@ def find_compiler() -> list[str] | None:
     try:
         return build.find_compiler("CC", _COMPILERS)
     except build.CannotBuild as error:
-        if "CC" not in os.environ or isinstance(error, build.NotWanted):
+        if "CC" not in os.environ or isinstance(error, build.CompilerDisabled):
             return None
         raise RunFailure(f"{error}{_WAY_OUT}") from None
 
@@ -81,25 +79,8 @@ def act_compiled(
     return actions, float(np.frombuffer(said[-8:], np.float64)[0])
 
 
-def _run(command: list[str], place: Path, given: bytes = b"") -> bytes:
-    """What a program says. It gets a group of its own, so that what it has started ends with it."""
+def _run(command: list[str], folder: Path, stdin: bytes = b"") -> bytes:
     try:
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=place,
-            start_new_session=True,
-        )  # fmt: skip
-    except OSError as error:
-        raise RunFailure(f"{command[0]} cannot be started: {error.strerror}{_WAY_OUT}") from None
-    with process:
-        try:
-            said, complaint = process.communicate(given, timeout=_SECONDS)
-        except BaseException as error:
-            os.killpg(process.pid, signal.SIGKILL)
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise RunFailure(f"{command[0]} did not finish within {_SECONDS} s{_WAY_OUT}") from None
-            raise
-    if process.returncode:
-        lines = complaint.decode(errors="replace").splitlines()
-        first = next((line for line in lines if "error" in line), "".join(lines[:1]))
-        raise RunFailure(f"{command[0]} failed: {first or f'exit code {process.returncode}'}{_WAY_OUT}")
-    return said
+        return build.run(command, _SECONDS, folder, stdin)
+    except build.CannotBuild as error:
+        raise RunFailure(f"{error}{_WAY_OUT}") from None

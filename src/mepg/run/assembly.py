@@ -11,7 +11,7 @@ from mepg.envs.env import Env
 from mepg.envs.vector import Envs, make_envs, require_same_spaces
 from mepg.envs.watchdog import Watchdog
 from mepg.errors import RunFailure, UsageError, one_line
-from mepg.native.build import CannotBuild, NotWanted
+from mepg.native.build import CannotBuild, CompilerDisabled
 from mepg.native.check import Disagrees
 from mepg.native.graph import Unsupported
 from mepg.run.config import Config
@@ -53,7 +53,7 @@ def make_program(config: Config, agent: Agent, sizes: Sizes) -> tuple[Program, s
             raise UsageError(
                 f"--backend native cannot be used: {reason}; --backend xla works everywhere, in a new run"
             ) from None
-        note = "" if isinstance(error, NotWanted) else f"computing with XLA, not with native code: {reason}"
+        note = "" if isinstance(error, CompilerDisabled) else f"computing with XLA, not with native code: {reason}"
         return Program(config, agent, sizes), note
 
 

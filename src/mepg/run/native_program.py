@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from mepg.core.arithmetic import ours
 from mepg.core.types import Agent, Sizes
-from mepg.native.build import keep_source
+from mepg.native.build import save_source
 from mepg.native.check import Disagrees, compare
-from mepg.native.library import Compiled, Picked, State, StateUse, compile_function
+from mepg.native.library import Compiled, RowSelection, State, StateUse, compile_function
 from mepg.run.config import Config
 from mepg.run.program import NextActions, Program
 from mepg.run.replay import Numbers, Replay, Rows, layout, row_width
@@ -54,9 +54,9 @@ class NativeProgram(Program):
     def exploit(self, held: State, obs: Rows) -> Rows:
         return self._fast_exploit(held, obs)[0] if len(obs) == 1 else super().exploit(held.get(), obs)
 
-    def sample(self, replay: Replay, fractions: npt.NDArray[np.float64]) -> tuple[Picked, Numbers]:
+    def sample(self, replay: Replay, fractions: npt.NDArray[np.float64]) -> tuple[RowSelection, Numbers]:
         rows, slots, numbers = replay.pick(fractions)
-        return Picked(rows, slots), numbers
+        return RowSelection(rows, slots), numbers
 
     def learn(
         self, held: State, rows: Any, numbers: Numbers, memory: Any, obs: Rows, step: int
@@ -81,7 +81,7 @@ class NativeProgram(Program):
             try:
                 compare(compiled, function, super().init(), arguments, tolerance=self._tolerance)
             except Disagrees as error:
-                raise Disagrees(f"{error}; please report it with {keep_source(compiled.text)}") from None
+                raise Disagrees(f"{error}; please report it with {save_source(compiled.text)}") from None
             compiled.note_checked()
         return compiled
 
