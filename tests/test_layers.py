@@ -103,7 +103,6 @@ WITHOUT_A_MIRROR = {
     "bench/peer": "runs where other libraries are installed: make bench",
     "run/machine": "two calls, of run/threads and run/cache",
 }
-WHOLE_ROOMS = {"native"}  # passes of one compiler, tested by what comes out of the last
 
 
 def test_tests_mirror_the_package():
@@ -112,6 +111,6 @@ def test_tests_mirror_the_package():
     for path in ROOT.rglob("*.py"):
         module = path.relative_to(ROOT).with_suffix("")
         mirror = tests / module.with_name(f"test_{module.name}.py")
-        if module.name != "__init__" and layer(path) not in WHOLE_ROOMS and not mirror.exists():
+        if module.name != "__init__" and not mirror.exists():
             lacking.add(module.as_posix())
     assert lacking == WITHOUT_A_MIRROR.keys()

@@ -13,6 +13,7 @@ ELEMENTWISE = {
     "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
     "select": lambda predicate, no, yes: np.where(predicate, yes, no), "convert": lambda x: x, "copy": lambda x: x,
     "pow": np.power, "rint": np.rint, "floor": np.floor, "not": np.invert, "sign": np.sign,
+    "round": lambda x: np.asarray(jax.lax.reduce_precision(x, 8, 7)),
     "shift_left": np.left_shift, "shift_right_logical": np.right_shift,
 }  # fmt: skip
 LETTERS = str.maketrans("012", "abc")  # of leading axes: l0, l1, l2
