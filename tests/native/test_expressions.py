@@ -8,7 +8,7 @@ import pytest
 from jax import lax
 
 from mepg.native.expressions import Addresses, Expressions
-from mepg.native.graph import AxisIndex, loop_index, loop_variables, squeezed_index
+from mepg.native.graph import AxisIndex, loop_index, loop_variables
 from mepg.native.library import State
 from mepg.native.schedule import LoopNest
 
@@ -28,7 +28,7 @@ def test_an_element_is_where_a_state_has_it(shape):
     (node,) = assignment.state
     numbers = np.arange(1, np.prod(shape) + 1, dtype=np.float32).reshape(shape)
     memory = State.of([numbers])._memory
-    text = Addresses(assignment).address(node, squeezed_index(node, loop_index(shape)))
+    text = Addresses(assignment).address(node, node.squeeze(loop_index(shape)))
     for position in np.ndindex(*node.dims):
         where = compute(text, **dict(zip(loop_variables(node.dims), position, strict=True)))
         assert memory[where] == numbers.reshape(node.dims)[position]
@@ -38,7 +38,7 @@ def test_an_element_is_where_a_state_has_it(shape):
 def test_an_input_is_row_major(shape):
     assignment = assigned(lambda x: x + 1, np.zeros(shape, np.float32))
     (node,) = assignment.inputs
-    text = Addresses(assignment).address(node, squeezed_index(node, loop_index(shape)))
+    text = Addresses(assignment).address(node, node.squeeze(loop_index(shape)))
     start = assignment.buffers[node].offset
     found = [compute(text, **dict(zip(loop_variables(shape), p, strict=True))) - start for p in np.ndindex(*shape)]
     assert found == list(range(int(np.prod(shape))))

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mepg.native.fusion import Fusion
-from mepg.native.graph import AxisIndex, Block, Node, Shape, loop_index, squeezed
+from mepg.native.graph import AxisIndex, Block, Index, Node, Shape, loop_index, squeezed
 from mepg.native.schedule import LoopNest, NodeStep, Read, Root, Step, panel_width
 
+Write = tuple[int, Block]  # when and in which block
 _ALIGNMENT = 16  # words: a cache line
 _MARGIN = 32  # words after each buffer: a vector that begins in the buffer may end there
 
@@ -64,7 +65,7 @@ class BufferAssignment:
     def __init__(self, fusion: Fusion, state: Sequence[Node], inputs: Sequence[Node]) -> None:
         self.fusion, self.state, self.inputs = fusion, state, inputs
         self.buffers: dict[Node, Buffer] = {}
-        self.batch_index: dict[Node, list[AxisIndex]] = {}  # which part of its buffer a node has
+        self.batch_index: dict[Node, Index] = {}  # which part of its buffer a node has
         self.final_copies: dict[Block, list[LoopNest]] = {}
         self.scratch: dict[Root, Buffer] = {}
         self.words = 0
@@ -123,9 +124,7 @@ class BufferAssignment:
                 self.buffers[node] = _new_buffer(node)
         return {node for node, when in writes.items() if self._is_read_after(node, when)}
 
-    def _assign_output(
-        self, output: Node, buffer: Buffer, batch_index: list[AxisIndex], block: Block
-    ) -> list[tuple[int, Block]]:
+    def _assign_output(self, output: Node, buffer: Buffer, batch_index: Index, block: Block) -> list[Write]:
         """Have a block's output written into this buffer, at once or at the block's end. Returns when and where."""
         if self.buffers.get(output) is buffer and output.op == "input" and not batch_index:
             return []
@@ -142,15 +141,13 @@ class BufferAssignment:
             self._assign_stacked(output, buffer, batch_index)
         return [(self.fusion.producers[owner or output].position, block)]
 
-    def _assign_stacked(self, result: Node, buffer: Buffer, batch_index: list[AxisIndex]) -> None:
+    def _assign_stacked(self, result: Node, buffer: Buffer, batch_index: Index) -> None:
         """Each iteration of a loop writes its part of a stacked result."""
         body = result.arguments[0].blocks[0]
         output = body.outputs[result.params["position"]]
         self._assign_output(output, buffer, [*batch_index, AxisIndex(body.loop)], body)
 
-    def _copy_at_end(
-        self, output: Node, buffer: Buffer, batch_index: list[AxisIndex], block: Block
-    ) -> tuple[int, Block]:
+    def _copy_at_end(self, output: Node, buffer: Buffer, batch_index: Index, block: Block) -> Write:
         target = Node("destination", [], output.shape, output.dtype, {}, block)
         self.buffers[target], self.batch_index[target] = buffer, batch_index
         end = self._block_ends[block]
@@ -173,7 +170,7 @@ class BufferAssignment:
             for block in owner.blocks if owner.op == "branch" else ():
                 self._assign_output(block.outputs[position], buffer, [], block)
 
-    def _is_read_after(self, node: Node, writes: list[tuple[int, Block]]) -> bool:
+    def _is_read_after(self, node: Node, writes: list[Write]) -> bool:
         for step in self._steps():
             for read, same_element in step.reads:
                 if read is node:

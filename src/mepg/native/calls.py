@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from mepg.native.expressions import Addresses
-from mepg.native.graph import AxisIndex, Index, Node, loop_index, loop_variables, squeezed_index
+from mepg.native.graph import AxisIndex, Index, Node, loop_index, loop_variables
 
 
 class Calls:
@@ -38,7 +38,7 @@ class Calls:
     def _source(self, argument: Node) -> str:
         """The address of a call's argument."""
         node, index = self._assignment.fusion.resolve(argument, loop_index(argument.shape))
-        element = squeezed_index(node, index)
+        element = node.squeeze(index)
         first = [AxisIndex("", axis.offset) if axis.variable in ("r", "c") else axis for axis in element]
         return f"(const word*)({self._addresses.address(node, first)})"
 
@@ -81,7 +81,7 @@ class Calls:
     def _element(self, node: Node, index: Index) -> str:
         """The address of an element, through views."""
         base, index = self._assignment.fusion.resolve(node, index)
-        return self._addresses.address(base, squeezed_index(base, index))
+        return self._addresses.address(base, base.squeeze(index))
 
     def _scatter(self, node: Node) -> list[str]:
         """One update after the other. One that is out of range is dropped, unless indices are clipped."""

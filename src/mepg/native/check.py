@@ -24,14 +24,9 @@ class Disagrees(Exception):
 
 
 def compare(
-    compiled: Compiled,
-    function: Any,
-    leaves: Sequence[Any],
-    arguments: Callable[[int], Arguments],
-    *,
-    tolerance: float,
-    calls: int = 4,
-) -> None:
+    compiled: Compiled, function: Callable[..., Any], leaves: Sequence[Any], arguments: Callable[[int], Arguments], *,
+    tolerance: float, calls: int = 4,
+) -> None:  # fmt: skip
     """Call both, and go on until every branch has been taken; raises Disagrees at the first difference.
 
     Both start each call from the state that the jitted function reached. So an error does not grow from call to call,
@@ -85,9 +80,8 @@ def difference(expected: Array, actual: Array, min_norm: float = 0.0) -> float:
     """
     expected, actual = np.asarray(expected, np.float64), np.asarray(actual, np.float64)
     special = ~np.isfinite(expected)
-    if (special != ~np.isfinite(actual)).any():
-        return float("inf")
-    if not np.array_equal(expected[special], actual[special], equal_nan=True):
+    same = np.array_equal(special, ~np.isfinite(actual))
+    if not same or not np.array_equal(expected[special], actual[special], equal_nan=True):
         return float("inf")
     expected, actual = expected[~special], actual[~special]
     norm = max(float(np.linalg.norm(expected)), min_norm)

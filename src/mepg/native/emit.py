@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mepg.native.buffers import BufferAssignment, reduced_variables
 from mepg.native.calls import Calls
 from mepg.native.expressions import VECTOR, Addresses, Expressions
-from mepg.native.graph import ZERO, Block, Node, loop_index, loop_variables, squeezed_index
+from mepg.native.graph import ZERO, Block, Node, loop_index, loop_variables
 from mepg.native.partition import Partition, Range, is_parallel, partition
 from mepg.native.schedule import LoopNest, NodeStep, Operand, PackStep, Root, Step
 
@@ -146,7 +146,7 @@ class _Emitter:
         predicate, blocks = step.node.arguments[0], step.node.blocks
         node, index = self._assignment.fusion.resolve(predicate, loop_index(predicate.shape))
         self._barrier()
-        address = self._addresses.address(node, squeezed_index(node, index))
+        address = self._addresses.address(node, node.squeeze(index))
         self._body.append(f"switch (clip(scalar_i({address}), {len(blocks)})) {{")
         for k, block in enumerate(blocks):
             self._body.append("default: {" if block is blocks[-1] else f"case {k}: {{")
@@ -159,21 +159,20 @@ class _Emitter:
         self._body.append("}")
 
     def _inputs(self) -> list[str]:
-        lines = []
-        for k, node in enumerate(self._assignment.inputs):
-            if (buffer := self._assignment.buffers[node]).offset >= 0:
-                count, width = (node.shape[0] if node.shape else 1), math.prod(node.shape[1:])
-                lines.append(f"copy_input(in[{k}], rows[{k}], {count}, {width}, {self._addresses.start(buffer)});")
-        return lines
+        return [
+            f"copy_input(in[{k}], rows[{k}], {node.shape[0] if node.shape else 1}, {math.prod(node.shape[1:])}, "
+            f"{self._addresses.start(buffer)});"
+            for k, node in enumerate(self._assignment.inputs)
+            if (buffer := self._assignment.buffers[node]).offset >= 0
+        ]
 
     def _outputs(self) -> list[str]:
         top = self._assignment.fusion.graph.top
-        lines = []
-        for k, node in enumerate(top.outputs[len(top.carried) :]):
-            b = self._assignment.buffers[node]
-            sizes = f"{b.matrices}, {b.rows}, {b.columns}"
-            lines.append(f"copy_output<{b.width}>({self._addresses.start(b)}, {sizes}, out[{k}]);")
-        return lines
+        buffers = [self._assignment.buffers[node] for node in top.outputs[len(top.carried) :]]
+        return [
+            f"copy_output<{b.width}>({self._addresses.start(b)}, {b.matrices}, {b.rows}, {b.columns}, out[{k}]);"
+            for k, b in enumerate(buffers)
+        ]
 
     # Products
 
@@ -184,10 +183,8 @@ class _Emitter:
         parameters = [source.width, source.rows, *([] if operand.packing == "pairs_in_rows" else [width])]
         matrix = self._addresses.address(operand.node, [*operand.batch_index, ZERO, ZERO])
         target = self._packed_matrix(operand, node)
-        loops = [
-            f"for (int {v} = 0; {v} < {n}; {v}++)"
-            for v, n in zip(operand.batch_variables, node.params["lengths"], strict=True)
-        ]
+        pairs = zip(operand.batch_variables, node.params["lengths"], strict=True)
+        loops = [f"for (int {v} = 0; {v} < {n}; {v}++)" for v, n in pairs]
         sizes = map(str, (operand.row.offset, operand.rows, operand.columns))
         arguments = ", ".join([matrix, *sizes, target, *self._thread(step)])
         return [*loops, f"  pack_{operand.packing}<{', '.join(map(str, parameters))}>({arguments});"]
@@ -281,7 +278,7 @@ class _Emitter:
         index = loop_index(root.value.shape)
         if root.value is not root.target and index:
             index[root.axis] = index[root.axis].shift(root.offset)
-        element = squeezed_index(root.target, index)
+        element = root.target.squeeze(index)
         value = f"from_mask<vi>({value})" if root.target.dtype == "bool" else value
         if not nest.space:
             return f"store_lane({self._addresses.address(root.target, element)}, {value}, 0);"
@@ -300,7 +297,7 @@ class _Emitter:
         scratch = self._addresses.start(self._assignment.scratch[root])
         index = loop_index(root.value.shape)
         kept = [axis_index for axis, axis_index in enumerate(index) if axis not in root.target.params["axes"]]
-        target = self._addresses.address(root.target, squeezed_index(root.target, kept))
+        target = self._addresses.address(root.target, root.target.squeeze(kept))
         if over == {"r"}:
             across = f"for (int c = {part.columns.first}; c < {part.columns.last}; c += L)"
             vectors = f"UNROLL for (int v = 0; v < {tile.vectors}; v++)"
@@ -323,18 +320,13 @@ class _Emitter:
         lines.after.append(f"{down}*{_CAST[dtype]}({target}) = {kind}_across({load}({partial}));")
 
 
-@dataclass
 class _Lines:
-    """Lines before, in and after the loops of a nest, from the outside in."""
+    """Lines before, in and after the loops of a nest. `last`: stores, which may overwrite what others read."""
 
-    before: list[str] = field(default_factory=list)
-    before_tile: list[str] = field(default_factory=list)
-    before_row: list[str] = field(default_factory=list)
-    first: list[str] = field(default_factory=list)
-    last: list[str] = field(default_factory=list)  # stores: they may overwrite what another statement reads
-    after_row: list[str] = field(default_factory=list)
-    after_tile: list[str] = field(default_factory=list)
-    after: list[str] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.before, self.before_tile, self.before_row = list[str](), list[str](), list[str]()
+        self.after, self.after_tile, self.after_row = list[str](), list[str](), list[str]()
+        self.first, self.last = list[str](), list[str]()
 
 
 def _over_rows(part: Range, rows: int, tile: int) -> list[str]:

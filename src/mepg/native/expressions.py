@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from mepg.native.buffers import Buffer, BufferAssignment
-from mepg.native.graph import COMPARISONS, LIBM, AxisIndex, Index, Node, Unsupported, broadcast_index, squeezed_index
+from mepg.native.graph import COMPARISONS, LIBM, AxisIndex, Index, Node, Unsupported, broadcast_index
 from mepg.native.schedule import LoopNest
 
 VECTOR = {"f32": "vf", "i32": "vi", "u32": "vu", "bool": "vi"}
@@ -41,7 +41,7 @@ class Addresses:
             if node.op == "iota":
                 value = self.index(index[node.params["axis"]], column)
             else:
-                value = f"scalar_i({self.address(node, squeezed_index(node, index), column)})"
+                value = f"scalar_i({self.address(node, node.squeeze(index), column)})"
             clipped = f"clip({value}, {axis.size})"
             return f"({clipped} + {axis.offset})" if axis.offset else clipped
         if not axis.variable:
@@ -97,7 +97,7 @@ class Expressions:
         if node is self._nest.product:
             return "tile[q][v]"
         if self._fusion.is_materialized(node) and not self._in_registers(node):
-            return self._load(node, squeezed_index(node, index))
+            return self._load(node, node.squeeze(index))
         if node.op == "iota":
             return self._iota(node, index)
         return _operation(node, [self.value(a, broadcast_index(a, index)) for a in node.arguments])

@@ -9,17 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from mepg.native.graph import (
-    AxisIndex,
-    Block,
-    Graph,
-    Index,
-    Node,
-    broadcast_index,
-    loop_index,
-    loop_variables,
-    squeezed_index,
-)
+from mepg.native.graph import AxisIndex, Block, Graph, Index, Node, broadcast_index, loop_index, loop_variables
 from mepg.native.materialize import FREE, Materialization
 from mepg.native.schedule import CALLS, LoopNest, NodeStep, Operand, PackStep, Read, Root, Step
 
@@ -115,7 +105,7 @@ class Fusion(Materialization):
         if node.op in FREE:
             return
         if not top and self.is_materialized(node):
-            visit(node, squeezed_index(node, index))
+            visit(node, node.squeeze(index))
             return
         for argument in node.arguments:
             self._leaves(argument, broadcast_index(argument, index), visit, top=False)

@@ -71,6 +71,10 @@ class Node:
         """The shape in memory: squeezed."""
         return squeezed(self.shape)
 
+    def squeeze(self, index: Index) -> tuple[AxisIndex, ...]:
+        """An index without axes of length one."""
+        return tuple(i for i, d in zip(index, self.shape, strict=True) if d > 1)
+
     @property
     def blocks(self) -> list[Block]:
         """The branches of a cond, the body of a loop."""
@@ -110,11 +114,6 @@ def squeezed(shape: Iterable[int]) -> Shape:
     return tuple(d for d in shape if d > 1)
 
 
-def squeezed_index(node: Node, index: Index) -> tuple[AxisIndex, ...]:
-    """An index without axes of length one."""
-    return tuple(i for i, d in zip(index, node.shape, strict=True) if d > 1)
-
-
 def loop_variables(space: Shape) -> list[str]:
     """The loops over a space: l0, l1, ..., then r for rows, c for columns."""
     return [*(f"l{i}" for i in range(len(space) - 2)), *["r", "c"][-min(2, len(space)) :]] if space else []
@@ -137,7 +136,7 @@ def through_view(view: Node, index: Index) -> tuple[Node, Index]:
     if view.op == "broadcast":
         return base, [index[d] if base.shape[i] > 1 else ZERO for i, d in enumerate(params["dims"])]
     if view.op == "reshape":
-        rest = iter(squeezed_index(view, index))
+        rest = iter(view.squeeze(index))
         return base, [next(rest) if d > 1 else ZERO for d in base.shape]
     if view.op == "transpose":
         return base, [index[params["permutation"].index(axis)] for axis in range(len(index))]

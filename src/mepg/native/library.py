@@ -131,22 +131,19 @@ class Compiled:
             state, arguments = self._accept(first), tuple(rest)
         inputs, indices, sizes = [], [], []
         for argument in arguments:
-            array, rows = argument if type(argument) is RowSelection else (argument, None)
+            array, selected = argument if type(argument) is RowSelection else (argument, None)
             array = array if _is_words(array) else as_words(array)
             inputs.append(array)
-            indices.append(None if rows is None else _address(rows))
-            sizes.append(array.size if rows is None else len(rows) * array.shape[1])
+            indices.append(None if selected is None else _address(selected))
+            sizes.append(array.size if selected is None else len(selected) * array.shape[1])
         if self._sizes != sizes:
             raise TypeError("the arrays do not have the shapes that this was compiled for")
         inputs += self._constants
         outputs = [np.empty(shape, dtype) for shape, dtype in self._word_dtypes]
-        pointers = (
-            self._input_pointers(*map(_address, inputs)),
-            self._input_pointers(*indices),
-            self._output_pointers(*map(_address, outputs)),
-        )
+        in_, rows = self._input_pointers(*map(_address, inputs)), self._input_pointers(*indices)
+        out = self._output_pointers(*map(_address, outputs))
         with self._lock:
-            failed = self._run(state, self._address, *pointers)
+            failed = self._run(state, self._address, in_, rows, out)
         if failed:
             raise RunFailure("the system gives this process no more threads: use --threads 1")
         pairs = zip(outputs, self._outputs, strict=True)
@@ -185,11 +182,7 @@ def compile_function(
 
 
 def generate(
-    function: Callable[..., Any],
-    examples: tuple[Any, ...],
-    state: StateUse,
-    instructions: Instructions,
-    threads: int,
+    function: Callable[..., Any], examples: tuple[Any, ...], state: StateUse, instructions: Instructions, threads: int
 ) -> Generated:
     """All passes, from a function to its C++."""
     jaxpr, shapes = jax.make_jaxpr(function, return_shape=True)(*examples)

@@ -20,7 +20,7 @@ from jax.extend import core
 from mepg.errors import one_line
 from mepg.native.decompose import decompose, input_variables
 from mepg.native.graph import COMPARISONS, LIBM, ZERO, ArrayType, AxisIndex, Graph, Node, Shape, Unsupported
-from mepg.native.primitives import Primitives, array_type
+from mepg.native.primitives import Equation, Primitives, array_type
 
 Value = TypeVar("Value")
 _ELEMENTWISE = {
@@ -47,12 +47,9 @@ def lower(function: core.ClosedJaxpr, state: int = 0) -> Graph:
 
 
 def evaluate(
-    jaxpr: core.Jaxpr,
-    constants: Sequence[Value],
-    arguments: Sequence[Value],
-    literal: Callable[[core.Literal], Value],
-    apply: Callable[[core.JaxprEqn, list[Value]], Sequence[Value]],
-) -> list[Value]:
+    jaxpr: core.Jaxpr, constants: Sequence[Value], arguments: Sequence[Value],
+    literal: Callable[[core.Literal], Value], apply: Callable[[Equation, list[Value]], Sequence[Value]],
+) -> list[Value]:  # fmt: skip
     """A jaxpr's outputs in any representation of values: `apply` gives an equation's results."""
     values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*constants, *arguments], strict=True))
 
@@ -89,16 +86,13 @@ class Lowering(Primitives):
     def inline(self, closed: core.Jaxpr | core.ClosedJaxpr, arguments: list[Node]) -> list[Node]:
         """The nodes of a jaxpr's outputs."""
         closed = _closed(closed)
-        pairs = zip(closed.jaxpr.constvars, closed.consts, strict=True)
-        constants = [self._constant(variable.aval, value) for variable, value in pairs]
-        return evaluate(
-            closed.jaxpr, constants, arguments, lambda literal: self._constant(literal.aval, literal.val), self._lower
-        )
+        constants = [self._constant(v.aval, x) for v, x in zip(closed.jaxpr.constvars, closed.consts, strict=True)]
+        return evaluate(closed.jaxpr, constants, arguments, lambda x: self._constant(x.aval, x.val), self._lower)
 
     def _constant(self, aval: Any, value: Any) -> Node:
         return self.graph.constant_array(as_array(value), *array_type(aval))
 
-    def _lower(self, equation: core.JaxprEqn, arguments: list[Node]) -> list[Node]:
+    def _lower(self, equation: Equation, arguments: list[Node]) -> list[Node]:
         try:
             return self._by_rule(equation, arguments)
         except NotDecomposable:
@@ -108,7 +102,7 @@ class Lowering(Primitives):
                 raise
             return self._decompose(equation, arguments, error)
 
-    def _decompose(self, equation: core.JaxprEqn, arguments: list[Node], reason: Exception) -> list[Node]:
+    def _decompose(self, equation: Equation, arguments: list[Node], reason: Exception) -> list[Node]:
         """By JAX's own lowering, once. The reason is why there is no rule."""
         self._decomposing = True
         try:
@@ -122,12 +116,11 @@ class Lowering(Primitives):
         finally:
             self._decomposing = False
 
-    def _by_rule(self, equation: core.JaxprEqn, arguments: list[Node]) -> list[Node]:
+    def _by_rule(self, equation: Equation, arguments: list[Node]) -> list[Node]:
         name, params = equation.primitive.name, equation.params
         if name in _CALLS:
-            return self.inline(
-                next(params[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr") if key in params), arguments
-            )
+            inner = next(params[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr") if key in params)
+            return self.inline(inner, arguments)
         types = [array_type(variable.aval) for variable in equation.outvars]
         if not types:
             raise Unsupported(name)
@@ -149,7 +142,7 @@ class Lowering(Primitives):
 
     # Random bits
 
-    def _random(self, equation: core.JaxprEqn, arguments: list[Node], shape: Shape, _: str) -> Node:
+    def _random(self, equation: Equation, arguments: list[Node], shape: Shape, _: str) -> Node:
         key: Any = equation.invars[0].aval
         if (implementation := key.dtype._impl.name) not in ("mepg-threefry", "threefry2x32"):
             raise Unsupported(f"{equation.primitive.name} of {implementation} keys")
@@ -165,15 +158,14 @@ class Lowering(Primitives):
 
     # Branches and loops
 
-    def _cond(self, equation: core.JaxprEqn, arguments: list[Node], *, branches: Any, **_: Any) -> list[Node]:
+    def _cond(self, equation: Equation, arguments: list[Node], *, branches: Any, **_: Any) -> list[Node]:
         node = self.graph.new("branch", arguments[:1], (), "i32")
-        node.params["blocks"] = [
-            self.graph.inside(node, partial(self.inline, branch, arguments[1:])) for branch in branches
-        ]
+        inside = partial(self.graph.inside, node)
+        node.params["blocks"] = [inside(partial(self.inline, branch, arguments[1:])) for branch in branches]
         return self._results(node, [array_type(v.aval) for v in equation.outvars])
 
     def _scan(
-        self, equation: core.JaxprEqn, arguments: list[Node], *, jaxpr: Any, length: int, reverse: bool, **_: Any
+        self, equation: Equation, arguments: list[Node], *, jaxpr: Any, length: int, reverse: bool, **_: Any
     ) -> list[Node]:
         """Scanned arrays have one axis more outside than in the body. The other arguments are constant or carried."""
         closed = _closed(jaxpr)
@@ -191,7 +183,7 @@ class Lowering(Primitives):
         return self._loop(init, body, [array_type(v.aval) for v in equation.outvars], length, reverse)
 
     def _while(
-        self, equation: core.JaxprEqn, arguments: list[Node], *, cond_jaxpr: Any, body_jaxpr: Any, **_: Any
+        self, equation: Equation, arguments: list[Node], *, cond_jaxpr: Any, body_jaxpr: Any, **_: Any
     ) -> list[Node]:
         """The condition is one more value that the loop carries."""
         condition = _closed(cond_jaxpr)

@@ -18,7 +18,6 @@ from mepg.native.graph import (
     Node,
     loop_index,
     loop_variables,
-    squeezed_index,
     through_view,
 )
 from mepg.native.schedule import CALLS, Operand, panel_width
@@ -86,7 +85,7 @@ class Materialization:
         """The base, as long as the view has the same elements in the same order."""
         while self._is_view(node) and node.dims == node.arguments[0].dims:
             base, index = through_view(node, loop_index(node.shape))
-            if squeezed_index(base, index) != squeezed_index(base, loop_index(base.shape)):
+            if base.squeeze(index) != base.squeeze(loop_index(base.shape)):
                 break
             node = base
         return node
@@ -161,7 +160,7 @@ class Materialization:
         node, index, bfloat16 = product.arguments[side], [axes[x] for x in names], self._uses_bfloat16(product)
         while not self.is_materialized(node) and (node.op in VIEWS or (bfloat16 and node.op == "round")):
             node, index = (node.arguments[0], index) if node.op == "round" else through_view(node, index)
-        stored = squeezed_index(node, index)
+        stored = node.squeeze(index)
         own = "r" if side == 0 else "c"
         if len(stored) < 2 or {axis.variable for axis in stored[-2:]} != {own, "k"} or node.op in FREE:
             return None
@@ -226,7 +225,7 @@ class Materialization:
     def _is_contiguous(self, argument: Node) -> bool:
         """Whether a call can read its argument where it is stored: the whole of the last axes of its base."""
         base, index = self.resolve(argument, loop_index(argument.shape))
-        element = squeezed_index(base, index)
+        element = base.squeeze(index)
         varying = [axis for axis in element if axis.variable in ("r", "c")]
         last = element[len(element) - len(varying) :]
         return [axis.variable for axis in varying] == loop_variables(argument.dims) and last == tuple(varying)

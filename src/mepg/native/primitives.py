@@ -13,6 +13,7 @@ from jax.extend import core
 from mepg.native.graph import ZERO, ArrayType, Graph, Node, Shape, Source, Unsupported
 from mepg.native.reductions import argbest, reduce
 
+Equation = core.JaxprEqn
 _DTYPES = {"float32": "f32", "int32": "i32", "uint32": "u32", "bool": "bool"}
 
 
@@ -34,13 +35,13 @@ class Primitives:
 
     # Elementwise operations
 
-    def _add_any(self, _: core.JaxprEqn, arguments: list[Node], __: Shape, dtype: str) -> Node:
+    def _add_any(self, _: Equation, arguments: list[Node], __: Shape, dtype: str) -> Node:
         return self.graph.elementwise("add", arguments, dtype)
 
-    def _square(self, _: core.JaxprEqn, arguments: list[Node], __: Shape, dtype: str) -> Node:
+    def _square(self, _: Equation, arguments: list[Node], __: Shape, dtype: str) -> Node:
         return self.graph.elementwise("mul", (arguments[0], arguments[0]), dtype)
 
-    def _integer_pow(self, equation: core.JaxprEqn, arguments: list[Node], __: Shape, dtype: str) -> Node:
+    def _integer_pow(self, equation: Equation, arguments: list[Node], __: Shape, dtype: str) -> Node:
         power, x = equation.params["y"], arguments[0]
         if power > 0:
             return self._multiply_out(x, power)
@@ -55,7 +56,7 @@ class Primitives:
         half = self._multiply_out(x, power // 2)
         return self.graph.elementwise("mul", (half, half), x.dtype)
 
-    def _one_minus_square(self, _: core.JaxprEqn, arguments: list[Node], __: Shape, dtype: str) -> Node:
+    def _one_minus_square(self, _: Equation, arguments: list[Node], __: Shape, dtype: str) -> Node:
         graph, one = self.graph, self.graph.constant(1, (), dtype)
         more, less = (
             graph.elementwise("add", (one, arguments[0]), dtype),
@@ -63,7 +64,7 @@ class Primitives:
         )
         return graph.elementwise("mul", (more, less), dtype)
 
-    def _select_n(self, _: core.JaxprEqn, arguments: list[Node], __: Shape, dtype: str) -> Node:
+    def _select_n(self, _: Equation, arguments: list[Node], __: Shape, dtype: str) -> Node:
         predicate, result, *cases = arguments
         for k, case in enumerate(cases, 1):
             this = predicate if predicate.dtype == "bool" else self._equals(predicate, k)
@@ -73,25 +74,25 @@ class Primitives:
     def _equals(self, x: Node, k: int) -> Node:
         return self.graph.elementwise("eq", (x, self.graph.constant(k, (), x.dtype)), "bool")
 
-    def _clamp(self, _: core.JaxprEqn, arguments: list[Node], __: Shape, dtype: str) -> Node:
+    def _clamp(self, _: Equation, arguments: list[Node], __: Shape, dtype: str) -> Node:
         lower, x, upper = arguments
         return self.graph.elementwise("min", (self.graph.elementwise("max", (x, lower), dtype), upper), dtype)
 
-    def _round(self, equation: core.JaxprEqn, arguments: list[Node], __: Shape, dtype: str) -> Node:
+    def _round(self, equation: Equation, arguments: list[Node], __: Shape, dtype: str) -> Node:
         even = int(equation.params["rounding_method"]) == int(jax.lax.RoundingMethod.TO_NEAREST_EVEN)
         return self.graph.elementwise("rint" if even else "round_away", arguments, dtype)
 
-    def _is_finite(self, _: core.JaxprEqn, arguments: list[Node], __: Shape, ___: str) -> Node:
+    def _is_finite(self, _: Equation, arguments: list[Node], __: Shape, ___: str) -> Node:
         magnitude = self.graph.elementwise("abs", arguments, "f32")
         return self.graph.elementwise("lt", (magnitude, self.graph.constant(math.inf, (), "f32")), "bool")
 
-    def _convert_element_type(self, _: core.JaxprEqn, arguments: list[Node], __: Shape, dtype: str) -> Node:
+    def _convert_element_type(self, _: Equation, arguments: list[Node], __: Shape, dtype: str) -> Node:
         return arguments[0] if arguments[0].dtype == dtype else self.graph.elementwise("convert", arguments, dtype)
 
-    def _bitcast_convert_type(self, _: core.JaxprEqn, arguments: list[Node], __: Shape, dtype: str) -> Node:
+    def _bitcast_convert_type(self, _: Equation, arguments: list[Node], __: Shape, dtype: str) -> Node:
         return self.graph.elementwise("bitcast", arguments, dtype)
 
-    def _reduce_precision(self, equation: core.JaxprEqn, arguments: list[Node], _: Shape, dtype: str) -> Node:
+    def _reduce_precision(self, equation: Equation, arguments: list[Node], _: Shape, dtype: str) -> Node:
         if (equation.params["exponent_bits"], equation.params["mantissa_bits"]) != (8, 7):
             raise Unsupported("reduce_precision to something other than bfloat16")
         x = arguments[0]
@@ -100,44 +101,44 @@ class Primitives:
             return self.graph.transpose(rounded, x.params["permutation"])
         return self.graph.elementwise("round", arguments, dtype)
 
-    def _logistic(self, _: core.JaxprEqn, arguments: list[Node], __: Shape, dtype: str) -> Node:
+    def _logistic(self, _: Equation, arguments: list[Node], __: Shape, dtype: str) -> Node:
         graph, one = self.graph, self.graph.constant(1.0, (), dtype)
         exponential = graph.elementwise("exp", (graph.elementwise("neg", arguments, dtype),), dtype)
         return graph.elementwise("div", (one, graph.elementwise("add", (one, exponential), dtype)), dtype)
 
-    def _iota(self, equation: core.JaxprEqn, _: list[Node], shape: Shape, dtype: str) -> Node:
+    def _iota(self, equation: Equation, _: list[Node], shape: Shape, dtype: str) -> Node:
         return self.graph.add("iota", (), shape, dtype, axis=equation.params["dimension"])
 
     # Views
 
-    def _broadcast_in_dim(self, equation: core.JaxprEqn, arguments: list[Node], shape: Shape, _: str) -> Node:
+    def _broadcast_in_dim(self, equation: Equation, arguments: list[Node], shape: Shape, _: str) -> Node:
         dims = list(equation.params["broadcast_dimensions"])
         return self.graph.broadcast(
             arguments[0], shape, dims + [len(shape) - 1] * (len(arguments[0].shape) - len(dims))
         )
 
-    def _tile(self, equation: core.JaxprEqn, arguments: list[Node], shape: Shape, _: str) -> Node:
+    def _tile(self, equation: Equation, arguments: list[Node], shape: Shape, _: str) -> Node:
         pairs = zip(equation.params["reps"], arguments[0].shape, strict=True)
         split = tuple(size for pair in pairs for size in pair)  # an axis of repetitions before each axis
         return self.graph.reshape(self.graph.broadcast(arguments[0], split, range(1, len(split), 2)), shape)
 
-    def _reshape(self, _: core.JaxprEqn, arguments: list[Node], shape: Shape, __: str) -> Node:
+    def _reshape(self, _: Equation, arguments: list[Node], shape: Shape, __: str) -> Node:
         return self.graph.reshape(arguments[0], shape)
 
     _squeeze = _expand_dims = _reshape
 
-    def _transpose(self, equation: core.JaxprEqn, arguments: list[Node], shape: Shape, _: str) -> Node:
+    def _transpose(self, equation: Equation, arguments: list[Node], shape: Shape, _: str) -> Node:
         permutation = list(equation.params["permutation"])
         return self.graph.transpose(arguments[0], permutation + list(range(len(permutation), len(shape))))
 
-    def _slice(self, equation: core.JaxprEqn, arguments: list[Node], shape: Shape, _: str) -> Node:
+    def _slice(self, equation: Equation, arguments: list[Node], shape: Shape, _: str) -> Node:
         start, stop = list(equation.params["start_indices"]), list(equation.params["limit_indices"])
         words = len(shape) - len(start)  # a random key has one axis more
         strides = [*(equation.params["strides"] or [1] * len(start)), *[1] * words]
         x = self.graph.slice(arguments[0], start + [0] * words, stop + [2] * words)
         return self._strided(x, {axis: (0, step) for axis, step in enumerate(strides) if step != 1}, shape)
 
-    def _rev(self, equation: core.JaxprEqn, arguments: list[Node], shape: Shape, _: str) -> Node:
+    def _rev(self, equation: Equation, arguments: list[Node], shape: Shape, _: str) -> Node:
         reversed_axes = {axis: (shape[axis] - 1, -1) for axis in equation.params["dimensions"]}
         return self._strided(arguments[0], reversed_axes, shape)
 
@@ -146,7 +147,7 @@ class Primitives:
         indices = {axis: self.graph.arange(start, step, shape[axis]) for axis, (start, step) in axes.items()}
         return self.graph.take(x, indices) if indices else x
 
-    def _pad(self, equation: core.JaxprEqn, arguments: list[Node], _: Shape, __: str) -> Node:
+    def _pad(self, equation: Equation, arguments: list[Node], _: Shape, __: str) -> Node:
         x, value = arguments
         graph = self.graph
         for axis, (low, high, interior) in enumerate(equation.params["padding_config"]):
@@ -166,26 +167,26 @@ class Primitives:
             x = graph.concatenate([filled(max(low, 0)), x, filled(max(high, 0))], axis)
         return x
 
-    def _split(self, _: core.JaxprEqn, arguments: list[Node], *, axis: int, sizes: Any) -> list[Node]:
+    def _split(self, _: Equation, arguments: list[Node], *, axis: int, sizes: Any) -> list[Node]:
         ends = np.cumsum(sizes)
         return [
             self.graph.slice_axis(arguments[0], axis, int(end - n), int(end))
             for n, end in zip(sizes, ends, strict=True)
         ]
 
-    def _unstack(self, equation: core.JaxprEqn, arguments: list[Node], *, axis: int, **_: Any) -> list[Node]:
+    def _unstack(self, equation: Equation, arguments: list[Node], *, axis: int, **_: Any) -> list[Node]:
         parts = [self.graph.slice_axis(arguments[0], axis, i, i + 1) for i in range(arguments[0].shape[axis])]
         return [self.graph.reshape(x, array_type(v.aval)[0]) for x, v in zip(parts, equation.outvars, strict=True)]
 
-    def _concatenate(self, equation: core.JaxprEqn, arguments: list[Node], _: Shape, __: str) -> Node:
+    def _concatenate(self, equation: Equation, arguments: list[Node], _: Shape, __: str) -> Node:
         return self.graph.concatenate(arguments, equation.params["dimension"])
 
-    def _stack(self, equation: core.JaxprEqn, arguments: list[Node], shape: Shape, _: str) -> Node:
+    def _stack(self, equation: Equation, arguments: list[Node], shape: Shape, _: str) -> Node:
         axis = equation.params["axis"]
         expanded = (*shape[:axis], 1, *shape[axis + 1 :])
         return self.graph.concatenate([self.graph.reshape(x, expanded) for x in arguments], axis)
 
-    def _dynamic_slice(self, _: core.JaxprEqn, arguments: list[Node], shape: Shape, __: str) -> Node:
+    def _dynamic_slice(self, _: Equation, arguments: list[Node], shape: Shape, __: str) -> Node:
         x, *starts = arguments
         source: list[Source] = []
         for axis, size in enumerate(shape):
@@ -202,12 +203,12 @@ class Primitives:
         """The indices of a window along an axis of some length, which it does not leave."""
         return self.graph.arange(self.graph.clip(start, length - size), 1, size)
 
-    def _dynamic_update_slice(self, _: core.JaxprEqn, arguments: list[Node], shape: Shape, dtype: str) -> Node:
+    def _dynamic_update_slice(self, _: Equation, arguments: list[Node], shape: Shape, dtype: str) -> Node:
         x, updates, *starts = arguments
         source = tuple((axis, (), axis) for axis in range(len(shape)))
         return self.graph.add("scatter", (x, updates, *starts), shape, dtype, kind="set", source=source, clip=True)
 
-    def _scatter(self, equation: core.JaxprEqn, arguments: list[Node], shape: Shape, dtype: str) -> Node:
+    def _scatter(self, equation: Equation, arguments: list[Node], shape: Shape, dtype: str) -> Node:
         """For each axis: the array of indices, the updates' axes that say which element of it, the window's axis."""
         x, indices, updates = arguments
         d = equation.params["dimension_numbers"]
@@ -238,7 +239,7 @@ class Primitives:
 
     _scatter_add = _scatter_sub = _scatter_mul = _scatter_min = _scatter_max = _scatter
 
-    def _gather(self, equation: core.JaxprEqn, arguments: list[Node], shape: Shape, _: str) -> Node:
+    def _gather(self, equation: Equation, arguments: list[Node], shape: Shape, _: str) -> Node:
         """One element of some axes, all or some of the others: x[i], x[i, j], take_along_axis."""
         x, indices = arguments
         d, sizes = equation.params["dimension_numbers"], equation.params["slice_sizes"]
@@ -264,19 +265,19 @@ class Primitives:
 
     # Reductions and products
 
-    def _reduced(self, equation: core.JaxprEqn, arguments: list[Node], _: Shape, __: str) -> Node:
+    def _reduced(self, equation: Equation, arguments: list[Node], _: Shape, __: str) -> Node:
         kind = {"or": "any", "and": "all"}.get(equation.primitive.name[7:], equation.primitive.name[7:])
         return reduce(self.graph, kind, arguments[0], [int(a) for a in equation.params["axes"]])
 
     _reduce_sum = _reduce_prod = _reduce_max = _reduce_min = _reduce_or = _reduce_and = _reduced
 
-    def _argbest(self, equation: core.JaxprEqn, arguments: list[Node], _: Shape, __: str) -> Node:
+    def _argbest(self, equation: Equation, arguments: list[Node], _: Shape, __: str) -> Node:
         better = {"argmin": "lt", "argmax": "gt"}[equation.primitive.name]
         return argbest(self.graph, arguments[0], equation.params["axes"][0], better)
 
     _argmin = _argmax = _argbest
 
-    def _dot_general(self, equation: core.JaxprEqn, arguments: list[Node], shape: Shape, _: str) -> Node:
+    def _dot_general(self, equation: Equation, arguments: list[Node], shape: Shape, _: str) -> Node:
         """Axes are named: k is summed over, i and n are the result's rows and columns, l0, l1, ... lead."""
         (contracting_a, contracting_b), (batch_a, batch_b) = equation.params["dimension_numbers"]
         a, b = arguments
@@ -333,7 +334,7 @@ class Primitives:
     def _results(self, node: Node, types: Sequence[ArrayType]) -> list[Node]:
         return [self.graph.add("result", (node,), *each, position=k) for k, each in enumerate(types)]
 
-    def _sort(self, _: core.JaxprEqn, arguments: list[Node], *, num_keys: int, dimension: int, **__: Any) -> list[Node]:
+    def _sort(self, _: Equation, arguments: list[Node], *, num_keys: int, dimension: int, **__: Any) -> list[Node]:
         keys = arguments[0]
         if len(arguments) == 2 and num_keys == 1 and len(keys.shape) == 1 and keys.dtype == "u32":  # of a permutation
             node = self.graph.new("sort", arguments, (), "i32")
@@ -354,7 +355,7 @@ class Primitives:
             graph.reshape(order, tuple(shape[a] for a in last)), [last.index(a) for a in range(len(shape))]
         )
 
-    def _top_k(self, equation: core.JaxprEqn, arguments: list[Node], **params: Any) -> list[Node]:
+    def _top_k(self, equation: Equation, arguments: list[Node], **params: Any) -> list[Node]:
         graph, x, (shape, dtype) = self.graph, arguments[0], array_type(equation.outvars[0].aval)
         axis = params.get("axis", len(shape) - 1)
         order = self._argsort([graph.elementwise("neg" if dtype == "f32" else "not", arguments, dtype)], axis)

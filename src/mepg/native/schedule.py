@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mepg.native.graph import AxisIndex, Block, Node, Shape
+from mepg.native.graph import AxisIndex, Block, Index, Node, Shape
 
 # Operations that are no loops over elements: a function of kernels.h or a loop of its own computes them.
 CALLS = {"split_key", "fold_in_key", "bits", "bits_in_halves", "sort", "relayout", "order", "scatter"}
@@ -75,7 +75,7 @@ class Operand:
     """One side of a product: a matrix in memory, its element (r, k or k, c), and how it is packed."""
 
     node: Node
-    batch_index: list[AxisIndex]  # of the matrix, along the node's leading axes
+    batch_index: Index  # of the matrix, along the node's leading axes
     row: AxisIndex
     column: AxisIndex
     bfloat16: bool
