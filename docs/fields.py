@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from mepg.algos import find
-from mepg.core.settings import describe
+from mepg.settings import describe
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -20,8 +20,8 @@ from mepg.native.graph import VIEWS, Node
 from mepg.native.lowering import lower
 from mepg.native.schedule import CALLS, LoopNest, NodeStep, Step
 from mepg.paper.tasks import PAPER_TASKS
-from mepg.run.config import Config
-from mepg.run.replay import row_width, unpack
+from mepg.training.config import Config
+from mepg.training.replay import row_width, unpack
 
 PICTURE = Path(__file__).parent / "images" / "graph.png"
 TASK = "AntBulletEnv-v0"

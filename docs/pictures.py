@@ -14,12 +14,12 @@ from mepg.envs.env import Env
 from mepg.report.figures import COLOURS, INK, STYLE, show_steps, to_picture
 from mepg.report.runs import Run
 from mepg.report.tables import short_name
-from mepg.run.evaluate import play
-from mepg.run.files import write_whole
-from mepg.run.folder import Folder
 from mepg.run.inspection import Inspection, read_inspection
-from mepg.run.keys import episode_seed
-from mepg.run.policy import load_policy
+from mepg.storage.files import write_whole
+from mepg.storage.folder import Folder
+from mepg.storage.policy import load_policy
+from mepg.training.evaluate import play
+from mepg.training.keys import episode_seed
 
 FRAMES, EVERY, WIDTH, COUNT = 75, 5, 240, 24  # of a film: 75 pictures, one for every five steps, in 24 colours
 PALE = "#c9c9c9"
@@ -98,7 +98,7 @@ def _explain_seeds(figure: Figure) -> None:
 def film(folder: Folder, path: Path) -> None:
     """The beginning of an episode, small enough for a page."""
     env = Env(folder.env(), "rgb_array")
-    policy = load_policy(folder, env)
+    policy = load_policy(folder, env.spaces)
     pictures: list[Image.Image] = []
     step = iter(range(10**9))
 

@@ -25,9 +25,9 @@ from mepg.report.figures import Curves, draw_curves, make_curves
 from mepg.report.runs import Run, collect
 from mepg.report.statistics import Estimate, bootstrap, interquartile_mean, normalise, probability_of_improvement
 from mepg.report.tables import short_name, to_markdown
-from mepg.run.files import write_whole
-from mepg.run.folder import Folder
 from mepg.run.inspection import Inspection, read_inspection
+from mepg.storage.files import write_whole
+from mepg.storage.folder import Folder
 
 ROOT = Path(__file__).parent.parent
 PAGE, README, IMAGES = ROOT / "docs" / "results.md", ROOT / "README.md", ROOT / "docs" / "images"

@@ -55,7 +55,7 @@ def texts() -> dict[str, str]:
         "buffers": _code(_show_buffers(assignment, names)),
         "partition": _code("\n".join(_show_partition(k, step) for k, step in enumerate(steps))),
         "expressions": _code(_show_expressions(assignment, nest), "cpp"),
-        "emit": _code(program(assignment, INSTRUCTIONS.lanes), "cpp"),
+        "emit": _code(program(assignment, INSTRUCTIONS), "cpp"),
     }
 
 

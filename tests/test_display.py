@@ -5,11 +5,11 @@ from types import SimpleNamespace
 from rich.console import Console
 
 from mepg.display import Board, Display, preparing, table
-from mepg.engine.jobs import Job, Progress
-from mepg.engine.schedule import Failure
-from mepg.run.config import Config
-from mepg.run.evaluate import Episode
-from mepg.run.loop import Record
+from mepg.scheduler.jobs import Job, Progress
+from mepg.scheduler.schedule import Failure
+from mepg.training.config import Config
+from mepg.training.evaluate import Episode
+from mepg.training.loop import Record
 
 CONFIG = Config.make("me-sac", env="Pendulum-v1", steps=1000, envs=2)
 

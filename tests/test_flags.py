@@ -9,7 +9,7 @@ import pytest
 from mepg import flags
 from mepg.cli import main
 from mepg.commands import commands
-from mepg.run.config import setting
+from mepg.training.config import setting
 from tests.commands.runs import train
 from tests.run import stubs  # noqa: F401
 

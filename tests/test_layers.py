@@ -7,7 +7,8 @@ import mepg
 
 ROOT = Path(mepg.__file__).parent
 ORDER = [
-    "words", "errors", "system", "signals", "process", "core", "algos", "native", "envs", "run", "engine", "report",
+    "words", "errors", "settings", "jax_defaults", "system", "signals", "process", "core", "algos", "native", "envs",
+    "training", "storage", "run", "scheduler", "report",
     "paper", "display", "bench", "export", "tune", "api", "flags", "commands", "cli", "__main__",
 ]  # fmt: skip
 OUTSIDE = {"core": {"jax", "optax"}, "algos": {"jax", "optax"}}
@@ -79,6 +80,21 @@ def test_the_core_keeps_nothing_between_calls():
             assert not mutable, f"{path}: {ast.unparse(node)}"
 
 
+def test_training_opens_no_file():
+    for path in (ROOT / "training").rglob("*.py"):
+        assert not {"io", "pathlib", "shutil", "tempfile", "safetensors"} & set(imported(path)), path
+        assert not any(function.split(".")[-1] in {"open", "write", "savez", "load"} for function, _ in calls(path)), (
+            path
+        )
+
+
+def test_storage_knows_no_environment():
+    """Only the description of one: observations and actions."""
+    for path in (ROOT / "storage").rglob("*.py"):
+        assert {name for name in imported(path) if name.startswith("mepg.envs")} <= {"mepg.envs.spaces"}, path
+        assert not any(name.partition(".")[0] == "gymnasium" for name in imported(path)), path
+
+
 def test_nothing_is_longer_than_can_be_read():
     """No file over 400 lines, no function over 60."""
     for path in ROOT.rglob("*.py"):
@@ -91,7 +107,7 @@ def test_nothing_is_longer_than_can_be_read():
 
 def test_the_report_draws_what_it_is_given():
     """It knows nothing of the paper; nor does a run."""
-    for room in ("report", "run", "envs", "engine"):
+    for room in ("report", "training", "storage", "run", "envs", "scheduler"):
         for path in (ROOT / room).rglob("*.py"):
             assert not any(name.startswith("mepg.paper") for name in imported(path)), path
 
@@ -101,7 +117,6 @@ WITHOUT_A_MIRROR = {
     "__main__": "calls cli",
     **dict.fromkeys(("algos/ddpg", "algos/mepg", "algos/redq", "algos/sac"), "specs: tests/core tries every one"),
     "bench/peer": "runs where other libraries are installed: make bench",
-    "run/machine": "two calls, of run/threads and run/cache",
 }
 
 

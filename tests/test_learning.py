@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from mepg.run.config import Config
 from mepg.run.session import Session
+from mepg.training.config import Config
 from tests.conftest import MAIN
 
 ENSEMBLES = ["redq", "redq-ours", "redq-utd20", "droq", "sunrise", "sunrise-ucb", "ace-flat"]

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from mepg.run.files import hold, open_lock
 from mepg.signals import ending_at_once, ends_at_once, interrupt_between_steps, status_of, stopping
+from mepg.storage.files import hold, open_lock
 
 HANDLED = (signal.SIGINT, signal.SIGTERM)
 
@@ -79,6 +79,32 @@ def test_ctrl_c_waits_for_the_end_of_a_step_and_a_second_one_does_not(ctrl_c):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_an_error_in_the_same_step_does_not_hide_ctrl_c(ctrl_c):
+    """In a terminal it also ends the processes of an environment, whose next step then fails."""
+    with pytest.raises(KeyboardInterrupt) as interrupted, interrupt_between_steps():
+        os.kill(os.getpid(), signal.SIGINT)
+        raise EOFError("a process has ended")
+    assert isinstance(interrupted.value.__cause__, EOFError)
+    with pytest.raises(EOFError), interrupt_between_steps():
+        raise EOFError("of its own")
+
+
+def test_what_is_to_be_cleaned_up_is_also_when_a_signal_ends_the_process():
+    code = (
+        "import os, signal\n"
+        "from mepg.signals import cleaning_up, ending_at_once\n"
+        "say = lambda word: os.write(1, word)\n"
+        "with ending_at_once():\n"
+        "    with cleaning_up(lambda: say(b'done ')):\n"
+        "        pass\n"
+        "    with cleaning_up(lambda: say(b'outer')), cleaning_up(lambda: 1 / 0):\n"
+        "        with cleaning_up(lambda: say(b'inner ')):\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (128 + signal.SIGINT, "done inner outer")
+
+
 def test_elsewhere_ctrl_c_is_left_to_others(monkeypatch):
     with stopping(), interrupt_between_steps() as check:  # which handle it already
         os.kill(os.getpid(), signal.SIGINT)
@@ -102,7 +128,7 @@ def test_elsewhere_ctrl_c_is_left_to_others(monkeypatch):
 FORKS = """
 import multiprocessing, os, signal, sys, time
 from pathlib import Path
-from mepg.run.files import hold, open_lock
+from mepg.storage.files import hold, open_lock
 from mepg.signals import ending_at_once, interrupt_between_steps, stopping
 
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -18,11 +18,11 @@ from mepg.process import (
     EXIT_FAILURE,
     EXIT_USAGE,
     Output,
+    cli_environment,
     exit_status,
     foreign_code,
     lasting_output,
     leave,
-    of_our_own,
     plain,
 )
 from mepg.signals import ending_at_once, ends_at_once
@@ -30,7 +30,9 @@ from mepg.signals import ending_at_once, ends_at_once
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit status."""
-    with of_our_own(), lasting_output() as output, contextlib.ExitStack() as to_the_end:
+    with cli_environment(), lasting_output() as output, contextlib.ExitStack() as to_the_end:
+        if argv is None:  # our own process. A KeyboardInterrupt could get lost in code that catches everything
+            to_the_end.enter_context(ending_at_once())
         try:
             status = exit_status(lambda: _run(argv, output, to_the_end))
         except SystemExit:  # argparse's
@@ -59,7 +61,7 @@ def _run(argv: Sequence[str] | None, output: Output, to_the_end: contextlib.Exit
     with output.only_answer() if arguments.json else contextlib.nullcontext():
         if getattr(command, "COMPUTES", False):
             _start(getattr(arguments, "threads", 1))
-        _trust_algorithms(arguments)
+        _import_algorithms(arguments)
         answer: Answer = command.answer(arguments)
         if arguments.json or answer.text:
             print(json.dumps(answer.data) if arguments.json else plain(answer.text), file=output.answer)
@@ -69,20 +71,20 @@ def _run(argv: Sequence[str] | None, output: Output, to_the_end: contextlib.Exit
 def _start(threads: int) -> None:
     """What a command that computes does first."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", str(threads))  # which NumPy reads when it is imported
-    from mepg.run import machine
+    from mepg.storage.compilation_cache import configure_jax
 
-    machine.take_over(threads)
+    configure_jax(threads)
 
 
-def _trust_algorithms(arguments: argparse.Namespace) -> None:
+def _import_algorithms(arguments: argparse.Namespace) -> None:
     """Import the modules of algorithms that the user has named as module:name."""
     named = [getattr(arguments, "algorithm", None), *getattr(arguments, "algorithms", ())]
     if any(":" in name for name in named if name):
-        from mepg.algos import trust
+        from mepg.algos import import_named
 
         for name in named:
             with foreign_code:
-                trust(name or "")
+                import_named(name or "")
 
 
 class _Parser(argparse.ArgumentParser):

@@ -14,11 +14,11 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
-from mepg.engine.jobs import Job
-from mepg.engine.jobs import Progress as Going
-from mepg.engine.schedule import Failure
-from mepg.run.loop import Record
 from mepg.run.session import Session
+from mepg.scheduler.jobs import Job
+from mepg.scheduler.jobs import Progress as Going
+from mepg.scheduler.schedule import Failure
+from mepg.training.loop import Record
 from mepg.words import many
 
 REFRESH = 0.25  # seconds

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mepg.errors import UsageError, unknown
-from mepg.run.config import A_COUNT, A_SEED, Bound, settings_of
+from mepg.training.config import A_COUNT, A_SEED, Bound, settings_of
 
 if TYPE_CHECKING:
-    from mepg.engine.schedule import Engine
+    from mepg.scheduler.schedule import Engine
 
 
 def count(text: str) -> int:
@@ -51,7 +51,7 @@ def add_settings(parser: ArgumentParser, kind: type, leave_out: Collection[str] 
         if of.kind is bool:
             parser.add_argument(of.flag, action="store_true", help=of.words)
             continue
-        default = defaults.get(name, of.usual)
+        default = defaults.get(name, of.default)
         shown = ",".join(default) if of.kind is tuple else default
         words = of.words if shown in (None, "") else f"{of.words} ({shown})"
         parser.add_argument(of.flag, type=READ[of.kind], default=default, metavar=of.metavar, help=words)
@@ -67,7 +67,7 @@ def read_settings(
 ) -> dict[str, Any]:
     """A JSON file with the names of a parser's own flags, as its defaults; an entry `about` is ignored."""
     from mepg.algos import find
-    from mepg.run.files import Damaged, read_json, trusted
+    from mepg.storage.files import Damaged, read_json, trusted
 
     try:
         data = read_json(path)
@@ -161,7 +161,7 @@ def add_engine(parser: ArgumentParser) -> None:
 
 def engine_of(arguments: Namespace) -> Engine:
     """The engine that `add_engine`'s arguments choose."""
-    from mepg.engine.local import Local
-    from mepg.engine.ray import Ray
+    from mepg.scheduler.local import Local
+    from mepg.scheduler.ray import Ray
 
     return Local(arguments.workers) if arguments.engine == "local" else Ray(arguments.address)

@@ -27,7 +27,7 @@ EXIT_FAILURE, EXIT_USAGE = 1, 2
 
 
 @contextlib.contextmanager
-def of_our_own() -> Iterator[None]:
+def cli_environment() -> Iterator[None]:
     """Find modules beside the user's other files, and draw pictures as files, whatever window others would open."""
     path, backend = list(sys.path), os.environ.pop("MPLBACKEND", None)
     with contextlib.suppress(OSError):  # the folder that we are in may be gone
@@ -54,7 +54,11 @@ def exit_status(act: Callable[[], int]) -> int:
         said, status = f"{error.filename}: {error.strerror}" if named else str(error), EXIT_FAILURE
     except MemoryError as error:
         said, status = f"there is not enough memory: {error}", EXIT_FAILURE
-    print(f"mepg: {plain(said)}", file=sys.stderr)
+    except ImportError as error:
+        if "failed to map" not in str(error):  # the system's words for a library that does not fit into memory
+            raise
+        said, status = f"there is not enough memory to load a library: {error}", EXIT_FAILURE
+    print(f"mepg: {plain(said)}".replace("\n", "\\n"), file=sys.stderr)  # a folder's name may have an end of line
     return status
 
 

@@ -22,11 +22,28 @@ def status_of(name: str) -> int:
 
 
 def end_at_once(number: int, _: types.FrameType | None = None) -> None:
-    """Exit without any clean-up: files are whole or absent, and an orderly exit may crash in JAX."""
+    """Exit with hardly any clean-up: files are whole or absent, and an orderly exit may crash in JAX."""
     show_cursor = b"\x1b[?25h\n" if os.isatty(_stderr()) else b""
     with contextlib.suppress(OSError):  # nobody may be there to read it
         os.write(_stderr(), show_cursor + b"mepg: interrupted; what was saved is safe\n")
+    for clean_up in reversed(_at_the_end):
+        with contextlib.suppress(Exception):
+            clean_up()
     os._exit(128 + number)
+
+
+@contextlib.contextmanager
+def cleaning_up(clean_up: Callable[[], object]) -> Iterator[None]:
+    """Call this at the end of the block, also if a signal ends the process at once meanwhile."""
+    _at_the_end.append(clean_up)
+    try:
+        yield
+    finally:
+        _at_the_end.remove(clean_up)
+        clean_up()
+
+
+_at_the_end: list[Callable[[], object]] = []
 
 
 def ending_at_once() -> contextlib.AbstractContextManager[None]:
@@ -84,7 +101,12 @@ def interrupt_between_steps() -> Iterator[Callable[[], None]]:
             raise KeyboardInterrupt
 
     with _handled_by(note, signal.SIGINT):
-        yield check
+        try:
+            yield check
+        except Exception as error:  # in a terminal, Ctrl-C may also have ended a process that the environment needs
+            if interrupted:
+                raise KeyboardInterrupt from error
+            raise
         check()  # in the last step
 
 

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 POLL = 1.0  # seconds between two looks at whether the parent is still there
@@ -69,7 +70,9 @@ def processor_extensions() -> str:
     found = _cpuinfo("flags", "Features")
     if found:
         return found
-    # "AVX2" and "AVX512F" are the same words in capitals; an ARM processor of Apple's has none of these.
+    if platform.machine() == "arm64":  # Apple's name for it; what Linux calls asimd, each of these has
+        return "asimd"
+    # "AVX2" and "AVX512F" are the same words in capitals.
     return f"{_sysctl('machdep.cpu.features')} {_sysctl('machdep.cpu.leaf7_features')}".lower().strip()
 
 
@@ -97,6 +100,53 @@ def sync(descriptor: int) -> None:
             fcntl.fcntl(descriptor, full)
             return
     os.fsync(descriptor)
+
+
+def new_file(path: Path) -> BinaryIO:
+    """A file of this name that nobody else writes: another process that does is waited for.
+
+    What a killed process left there, or a link that leads elsewhere, is replaced.
+    """
+    while True:
+        try:
+            file = path.open("xb")
+        except FileExistsError:
+            _wait_for_writer(path)
+            continue
+        _lock(file.fileno())
+        if _same(file.fileno(), path):
+            return file
+        file.close()  # before we had locked it, someone took it for a killed process's
+
+
+def _wait_for_writer(path: Path) -> None:
+    """Until whoever writes this file has put it in its place; if nobody does any more, it is removed."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    except OSError:  # a link, or another user's
+        path.unlink(missing_ok=True)
+        return
+    try:
+        _lock(descriptor)
+        if _same(descriptor, path):
+            path.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    """Wait for it; a file system without locks gives none."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def _same(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False
 
 
 def end_with_parent() -> None:

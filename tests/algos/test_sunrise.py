@@ -10,7 +10,7 @@ import pytest
 
 from mepg.algos import sunrise
 from mepg.algos.sac import SAC
-from mepg.algos.sunrise import SUNRISE, SUNRISE_UCB, Sunrise, backup_weights, bootstrap_bits, most_promising
+from mepg.algos.sunrise import SUNRISE, SUNRISE_UCB, Sunrise, backup_weights, bootstrap_bits, ucb_action
 from mepg.core import agent
 from mepg.core.critics import make_critics
 from mepg.core.nets import Layer
@@ -44,7 +44,7 @@ def deterministic_members(actions, slopes):
     return spec, state._replace(members=state.members._replace(actor=actor, critic=critic))
 
 
-def trust(spec, state, next_obs, temperature):
+def import_named(spec, state, next_obs, temperature):
     return backup_weights(make_policy(spec, TINY), make_critics(spec, TINY), state.members, next_obs, KEY, temperature)
 
 
@@ -55,16 +55,16 @@ def test_backup_weights_by_hand():
     """
     spec, state = deterministic_members([0.5, -0.5], [[1, 1], [3, 3]])
     for temperature in (1.0, 20.0):
-        weights = trust(spec, state, jnp.ones((4, 1)), temperature)
+        weights = import_named(spec, state, jnp.ones((4, 1)), temperature)
         np.testing.assert_allclose(weights, [1 / (1 + exp(temperature)) + 0.5] * 4, rtol=1e-5)
 
 
 def test_members_that_agree_are_trusted():
     """No spread: the weight is 1, the highest; and it is never below 0.5."""
     spec, state = deterministic_members([0.5, 0.5], [[2, 2], [2, 2]])
-    np.testing.assert_allclose(trust(spec, state, jnp.ones((1, 1)), 20.0), 1.0, rtol=1e-6)
+    np.testing.assert_allclose(import_named(spec, state, jnp.ones((1, 1)), 20.0), 1.0, rtol=1e-6)
     spec, state = deterministic_members([0.9, -0.9], [[1e6, 1e6], [1e6, 1e6]])
-    np.testing.assert_allclose(trust(spec, state, jnp.ones((1, 1)), 20.0), 0.5)
+    np.testing.assert_allclose(import_named(spec, state, jnp.ones((1, 1)), 20.0), 0.5)
 
 
 def test_ucb_by_hand():
@@ -74,8 +74,8 @@ def test_ucb_by_hand():
     """
     theta = linear_critics([[1], [3]])
     proposals = jnp.array([[[0.5]], [[-1.0]]])  # [M, B, A]
-    assert most_promising(CRITICS, proposals, jnp.ones((1, 1)), theta, 1.0) == 0.5
-    assert most_promising(CRITICS, proposals, jnp.ones((1, 1)), theta, 10.0) == -1.0
+    assert ucb_action(CRITICS, proposals, jnp.ones((1, 1)), theta, 1.0) == 0.5
+    assert ucb_action(CRITICS, proposals, jnp.ones((1, 1)), theta, 10.0) == -1.0
 
 
 def test_ucb_chooses_for_each_observation():
@@ -85,7 +85,7 @@ def test_ucb_chooses_for_each_observation():
         Layer(jnp.ones((1, 1, 1, 1)), jnp.zeros((1, 1, 1))),
     )
     proposals = jnp.array([[[0.5], [-0.5]], [[-0.5], [0.5]]])
-    np.testing.assert_array_equal(most_promising(CRITICS, proposals, jnp.ones((2, 1)), theta, 1.0), [[0.5], [0.5]])
+    np.testing.assert_array_equal(ucb_action(CRITICS, proposals, jnp.ones((2, 1)), theta, 1.0), [[0.5], [0.5]])
 
 
 def test_bootstrap_bits():

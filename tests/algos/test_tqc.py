@@ -80,11 +80,11 @@ def test_the_policy_sees_the_mean_of_all_quantiles_of_all_critics():
     spec = replace(TQC, hidden=(16, 16))
     critics, batch = make_critics(spec, SIZES), make_batch()
     theta = jit_quickly(critics.init)(KEY)
-    atoms, parts = critics.all(theta, batch.obs, batch.action, None)
+    atoms, contributions = critics.all(theta, batch.obs, batch.action, None)
     assert atoms.shape == (2, 16, 25)
     np.testing.assert_allclose(
         critics.policy_q(theta, batch.obs, batch.action, None), atoms.mean(axis=(0, 2)), rtol=1e-5, atol=1e-6
     )
     np.testing.assert_allclose(
-        parts.sum(axis=-1) + theta[-1].b.mean(axis=-1)[:, None], atoms.mean(axis=-1), rtol=1e-4, atol=1e-5
+        contributions.sum(axis=-1) + theta[-1].b.mean(axis=-1)[:, None], atoms.mean(axis=-1), rtol=1e-4, atol=1e-5
     )

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import mepg
-from tests.api.models import OBS, make
+from tests.api.models import OBS, make, states_equal
 from tests.conftest import all_but_slow
 from tests.run.stubs import Box
 
@@ -39,11 +39,24 @@ def test_a_gaussian_policy_is_drawn_from_and_a_deterministic_one_is_not(trained)
         ([[0.0, 0.0, 0.0], [0.0, 0.0, np.inf]], r"holds inf at index \(1, 2\)"),
         ({"x": 1}, "an observation is 3 numbers, not a dict"),
         ("left", "an observation is 3 numbers, not a str"),
+        (["1", "2", "3"], "an observation is 3 numbers, not a list"),
+        (np.zeros(3, complex), "an observation is 3 numbers, not a ndarray of complex128"),
+        (np.zeros(3, "M8[s]"), "not a ndarray of datetime64"),
+        (np.zeros(3, [("x", float)]), "not a ndarray of"),
+        ([1e300, 0.0, 0.0], "the observation holds inf at index 0"),
+        ((np.zeros(3), {}), r"not a tuple: the first of the two that reset\(\) returned"),
+        (None, "an observation has shape|the observation holds nan"),
     ],
 )
 def test_bad_observations(trained, obs, says):
     with pytest.raises(mepg.UsageError, match=says):
         trained.predict(obs)
+
+
+def test_observations_may_be_any_kind_of_number(trained):
+    first, _ = trained.predict([0, 1, 0], deterministic=True)
+    for kind in (np.float16, np.float64, np.int8, np.uint64, bool, object):
+        np.testing.assert_array_equal(trained.predict(np.array([0, 1, 0], kind), deterministic=True)[0], first)
 
 
 def test_a_model_of_other_spaces_is_refused(trained, tmp_path):
@@ -114,3 +127,17 @@ def test_actions_of_any_shape(shape, bound, tmp_path):
     env = model.get_env()
     obs = env.reset()
     env.step(model.predict(obs)[0])
+
+
+def test_a_model_may_be_given_its_first_environment_later():
+    model = make(env=None)
+    model.set_env("StubScaled-v0")
+    assert states_equal(model.learn(50), make().learn(50))
+
+
+def test_no_inputs_have_no_beliefs(trained):
+    nothing = np.zeros((0, 3)), np.zeros((0, 2))
+    assert trained.q_samples(*nothing, n=7).shape == (7, 0)
+    assert [each.shape for each in trained.q_posterior(*nothing)] == [(0,), (0,)]
+    assert trained.q_covariance(*nothing).shape == (0, 0)
+    assert trained.predict(nothing[0])[0].shape == (0, 2)

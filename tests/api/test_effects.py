@@ -275,3 +275,31 @@ def test_noise_as_people_write_it():
             mepg.UsageError, match=r"give its standard deviation, or a NormalActionNoise|noise needs mean 0"
         ):
             spec_from(spec, {"action_noise": given}, 1)
+
+
+def test_none_is_as_if_it_were_left_out(trained, tmp_path):
+    """Of every argument: a script's own default is often None."""
+    trained.save(tmp_path / "m")
+    names = {*inspect.signature(mepg.Model).parameters} - {"policy", "env", "device", "others", "_init_setup_model"}
+    again = mepg.load(tmp_path / "m", **dict.fromkeys(names))
+    assert (again.spec, again.seed, again.n_envs) == (trained.spec, trained.seed, trained.n_envs)
+    every = dict.fromkeys((*arguments._POLICY_KWARGS, *arguments._NOT_IN_POLICY_KWARGS))
+    assert mepg.ME_SAC(policy_kwargs=every).spec == mepg.ME_SAC.default_spec
+    for name in ("net_arhc", 5):
+        with pytest.raises(mepg.UsageError, match="unknown key of policy_kwargs"):
+            mepg.ME_SAC(policy_kwargs={name: None})
+
+
+def test_what_would_fail_while_it_learns_is_refused_at_once(trained):
+    for verbose, kept in (True, 1), (np.True_, 1), (None, 0), (np.int64(2), 2):
+        assert mepg.ME_SAC(verbose=verbose).verbose == kept
+    for name, wrong in ("verbose", "x"), ("verbose", -1), ("tensorboard_log", 5), ("tensorboard_log", b"logs"):
+        with pytest.raises(mepg.UsageError, match=name):
+            mepg.ME_SAC(**{name: wrong})
+        with pytest.raises(mepg.UsageError, match=name):
+            setattr(trained, name, wrong)
+    for logger in None, 5, object(), "stdout":
+        with pytest.raises(mepg.UsageError, match="a logger has the methods record and dump"):
+            trained.set_logger(logger)
+    with pytest.raises(mepg.UsageError, match="noise is normal"):
+        mepg.TD3(action_noise=True)

@@ -36,11 +36,11 @@ def test_a_folder_of_the_command_line_loads_too(tmp_path):
     assert model.algorithm == "me-sac-r"
     assert type(model._standing.state).__name__ == "Normalised"
     from mepg.envs.env import Env
-    from mepg.run.folder import Folder
-    from mepg.run.policy import load_policy
+    from mepg.storage.folder import Folder
+    from mepg.storage.policy import load_policy
 
     env = Env("StubScaled-v0")
-    expected = env.spaces.scale(load_policy(Folder(tmp_path / "run"), env).act(OBS))
+    expected = env.spaces.scale(load_policy(Folder(tmp_path / "run"), env.spaces).act(OBS))
     np.testing.assert_allclose(model.predict(OBS, deterministic=True)[0], expected, atol=1e-6)
     model.learn(10)
     with pytest.raises(mepg.UsageError, match=r"holds me-sac-r, not me-sac: load it with mepg\.load"):
@@ -55,7 +55,7 @@ def test_normalised_observations_are_saved_with_the_model(tmp_path):
     again = mepg.ME_SAC.load(tmp_path / "m")
     far = OBS * 3
     np.testing.assert_array_equal(again.predict(far, deterministic=True)[0], model.predict(far, deterministic=True)[0])
-    assert leaves_equal(again._program.unflatten(again._standing.held), state)
+    assert leaves_equal(again._program.unflatten(again._standing.device_state), state)
 
 
 def test_a_copy_goes_on_just_as_the_model_would():

@@ -191,3 +191,51 @@ def test_where_stable_baselines_is_loaded_ours_is_one_of_its_own(monkeypatch):
 def test_nothing_of_it_is_imported():
     make().get_env().reset()
     assert "torch" not in sys.modules
+
+
+class Around:
+    """Like Stable-Baselines3's VecEnvWrapper, around another."""
+
+    def __init__(self, venv):
+        self.venv = venv
+
+    def __getattr__(self, name):
+        return getattr(self.venv, name)
+
+
+@pytest.mark.parametrize("wrap", [lambda env: env, Around])
+def test_its_own_environments_may_be_given_back(wrap):
+    """`set_env(get_env())`, bare or wrapped: the steps that `learn` takes are not the user's, and end no episode."""
+    model = make(env="StubAdjustable-v0", n_envs=2).learn(40)
+    model.set_env(wrap(model.get_env()))
+    lengths = []
+    model.learn(
+        220, callback=lambda said, _: lengths.extend(i["episode"]["l"] for i in said["infos"] if "episode" in i)
+    )
+    assert lengths == [50] * 4
+
+
+def test_only_numbers_are_actions(model):
+    env = model.get_env()
+    env.reset()
+    shape = (env.num_envs, 2)
+    for actions, says in {
+        "text": (np.full(shape, "1"), "an action is 2 numbers, not a ndarray of <U1"),
+        "a word": ("left", "an action is 2 numbers, not a str"),
+        "complex": (np.zeros(shape, complex), "not a ndarray of complex128"),
+        "nan": (np.full(shape, np.nan), r"the action holds nan at index \(0, 0\)"),
+        "none": (None, "have shape|holds nan"),
+    }.values():
+        with pytest.raises(mepg.UsageError, match=says):
+            env.step(actions)
+    for seed in (-1, 1.5, "x"):
+        with pytest.raises(mepg.UsageError, match="seed must be a whole number"):
+            env.seed(seed)
+
+
+def test_only_whole_numbers_choose():
+    env = make(mepg.DQN, env="CartPole-v1").get_env()
+    env.reset()
+    with pytest.raises(mepg.UsageError, match=r"the action holds 0\.7, which is not a whole number"):
+        env.step([0.7])
+    env.step([1.0])

@@ -7,8 +7,8 @@ import signal
 import pytest
 
 from mepg.cli import main
-from mepg.run.config import Config
 from mepg.run.session import Session
+from mepg.training.config import Config
 
 
 def test_an_unfinished_run_exports_its_newest_checkpoint_and_says_so(tmp_path, capsys):

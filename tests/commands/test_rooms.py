@@ -34,7 +34,7 @@ def changed(tmp_path_factory):
     """The package with one line and one file more; gives a function that runs Python with it."""
     folder = tmp_path_factory.mktemp("changed")
     shutil.copytree(Path(mepg.__file__).parent, folder / "mepg", ignore=shutil.ignore_patterns("__pycache__"))
-    config = folder / "mepg" / "run" / "config.py"
+    config = folder / "mepg" / "training" / "config.py"
     before, threads, after = config.read_text().partition("    threads: int =")
     config.write_text(before + SETTING + threads + after)
     (folder / "mepg" / "commands" / "letters.py").write_text(COMMAND)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from mepg.cli import main
-from mepg.run.files import read_sealed, read_sealed_arrays, write_sealed, write_sealed_arrays
-from mepg.run.folder import Folder
+from mepg.storage.files import read_sealed, read_sealed_arrays, write_sealed, write_sealed_arrays
+from mepg.storage.folder import Folder
 
 TRAIN = ["--env", "Pendulum-v1", "--set", "hidden=8,8", "--set", "batch_size=8", "--log", "csv", "--json"]
 TRAIN += ["--eval-every", "1500", "--eval-episodes", "2", "--set", "warmup=500"]

@@ -15,8 +15,8 @@ from mepg.algos.mepg import ME_SAC
 from mepg.algos.sac import SAC
 from mepg.core.spec import Dropout, Noise, Quantiles, Search, Spec, Temperature
 from mepg.core.types import AgentState, Trainable
-from mepg.run.checkpoint import flatten, unflatten
-from mepg.run.files import read_arrays, write_arrays
+from mepg.storage.checkpoint import flatten, unflatten
+from mepg.storage.files import read_arrays, write_arrays
 from tests.conftest import EVERY_ALGORITHM, KINDS, all_but_slow, jit_quickly, leaves_equal, make_batch, sizes_of
 
 

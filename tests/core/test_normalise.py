@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from mepg.algos import find
-from mepg.core.normalise import LARGEST, normalise, normalised, observe
-from mepg.run.config import Config
+from mepg.core.normalise import CLIP, normalise, normalised, observe
+from mepg.training.config import Config
 from tests.conftest import SIZES, jit_quickly, leaves_equal, make_batch
 
 KEY = jax.random.key(0)
@@ -41,7 +41,7 @@ def test_before_anything_was_seen_observations_are_as_they_are():
 
 def test_what_never_varies_and_what_is_far_away_stay_finite():
     state = observe(make().init(KEY), jnp.full((32, 3), 5.0))
-    np.testing.assert_array_equal(normalise(state, jnp.array([[5.0, 6.0, -1e30]])), [[0, LARGEST, -LARGEST]])
+    np.testing.assert_array_equal(normalise(state, jnp.array([[5.0, 6.0, -1e30]])), [[0, CLIP, -CLIP]])
 
 
 @pytest.mark.parametrize(

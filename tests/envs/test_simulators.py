@@ -12,7 +12,7 @@ from mepg.envs import simulators
 from mepg.envs.simulators import full_id
 from mepg.errors import UsageError
 from mepg.paper.experiments import select
-from mepg.run.config import Config
+from mepg.training.config import Config
 from tests.run import noisy, stubs  # noqa: F401
 
 TINY = ["--set", "warmup=20", "--set", "hidden=8,8", "--set", "batch_size=8", "--eval-episodes", "1", "--log", "csv"]

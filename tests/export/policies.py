@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from mepg.algos import algorithms
-from mepg.core.settings import apply_settings
 from mepg.export.numpy import to_npz
 from mepg.export.standalone import load_policy
+from mepg.settings import apply_settings
 from tests.conftest import SIZES as SIZES
 from tests.conftest import jit_quickly, sizes_of
 

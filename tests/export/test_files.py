@@ -14,7 +14,7 @@ from mepg.errors import RunFailure
 from mepg.export import files
 from mepg.export.compiled import act_compiled, find_compiler
 from mepg.export.operations import trace
-from mepg.run.folder import Folder
+from mepg.storage.folder import Folder
 from tests.export.policies import TINY, load_numpy
 from tests.run import stubs
 

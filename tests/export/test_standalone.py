@@ -3,7 +3,7 @@
 import numpy as np
 
 from mepg.export import files
-from mepg.run.folder import Folder
+from mepg.storage.folder import Folder
 from tests.export.policies import load_numpy
 
 

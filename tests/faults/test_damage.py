@@ -9,12 +9,12 @@ import pytest
 from mepg.envs.env import Env
 from mepg.errors import UsageError
 from mepg.report.runs import read_run
-from mepg.run.config import Config, Sitting
-from mepg.run.files import read_arrays
-from mepg.run.folder import Folder
 from mepg.run.inspection import inspect_run, read_inspection, write_inspection
-from mepg.run.policy import load_policy
 from mepg.run.session import Session
+from mepg.storage.files import read_arrays
+from mepg.storage.folder import Folder
+from mepg.storage.policy import load_policy
+from mepg.training.config import Config, SessionOptions
 from tests.conftest import leaves_equal
 from tests.run import stubs  # noqa: F401  (registers environments)
 
@@ -27,7 +27,7 @@ def config(seed):
 
 
 def train(path, seed, upto=None):
-    with Session(config(seed), path, Sitting(checkpoint_every=250)) as session:
+    with Session(config(seed), path, SessionOptions(checkpoint_every=250)) as session:
         for record in session:
             if record.step == upto:
                 session.stop(15)
@@ -95,7 +95,7 @@ def answers(path, env):
             return None
 
     def network():
-        policy = load_policy(folder, env)
+        policy = load_policy(folder, env.spaces)
         return policy.step, policy.state
 
     return {

@@ -13,12 +13,12 @@ from mepg.envs.env import Env
 from mepg.envs.vector import SerialEnvs, make_envs
 from mepg.envs.watchdog import Watchdog
 from mepg.errors import RunFailure, UsageError
-from mepg.run import evaluate
-from mepg.run.config import Config
 from mepg.run.inspection import steps_until_negligible
-from mepg.run.loop import Loop
-from mepg.run.program import Program
-from mepg.run.replay import Replay
+from mepg.training import evaluate
+from mepg.training.config import Config
+from mepg.training.loop import Loop
+from mepg.training.program import Program
+from mepg.training.replay import Replay
 from tests.faults import hostile
 from tests.run.processes import assert_same_run, checkpoints, run
 from tests.run.stubs import CountingEnv, make_loop

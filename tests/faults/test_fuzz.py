@@ -17,23 +17,24 @@ import safetensors.numpy
 
 import mepg
 from mepg import algos, cli, flags
-from mepg.core.settings import apply_settings, describe
 from mepg.envs.env import Env
 from mepg.envs.vector import make_envs
 from mepg.errors import UsageError
 from mepg.report.runs import read_run
-from mepg.run.checkpoint import Checkpoints, Saved, Spent
-from mepg.run.config import Config
-from mepg.run.files import Damaged, checksum, digest, read_arrays, read_sealed, read_sealed_arrays
-from mepg.run.folder import Folder
-from mepg.run.identity import Identity
 from mepg.run.inspection import Trace, inspect_run, read_inspection, write_inspection
-from mepg.run.logs import Csv
-from mepg.run.loop import Loop
-from mepg.run.policy import read_state, save_policy
-from mepg.run.program import Program
-from mepg.run.replay import Replay
+from mepg.settings import apply_settings, describe, digest
+from mepg.storage.checkpoint import Checkpoints, Saved, Spent
+from mepg.storage.files import Damaged, checksum, read_arrays, read_sealed, read_sealed_arrays
+from mepg.storage.folder import Folder
+from mepg.storage.identity import Identity
+from mepg.storage.logs import Csv
+from mepg.storage.policy import read_state, save_policy
+from mepg.training.config import Config
+from mepg.training.loop import Loop
+from mepg.training.program import Program
+from mepg.training.replay import Replay
 from mepg.tune.study import Study
+from tests.conftest import SPACES
 from tests.faults import mutants
 from tests.run import stubs  # noqa: F401  (registers environments)
 from tests.tune.studies import Quick, question, rising_to, tune
@@ -50,7 +51,7 @@ class Fuzz:
         settings = ["hidden=4", "batch_size=4", "warmup=8", "replay_size=16", "discount=0.5"]
         self.config = Config.make("me-sac", settings, env=ENV, steps=40, eval_every=20, eval_episodes=2)
         self.folder = Folder(self.path)
-        self.folder.claim(self.config).close()
+        self.folder.claim(self.config, SPACES).close()
         envs, eval_env = make_envs(ENV), Env(ENV)
         agent = self.config.build(envs.sizes)
         self.loop = Loop(self.config, Program(self.config, agent, envs.sizes), envs, eval_env, Replay(16, envs.sizes))
@@ -60,7 +61,7 @@ class Fuzz:
         metrics = Csv(self.path, self.columns, 0, {})
         for record in self.loop:
             if record.step == 30:
-                self.checkpoints.save(Saved(self.loop.snapshot(), Spent(2.0, 1.0), None), self.loop.replay)
+                self.checkpoints.save(Saved(self.loop.snapshot(), Spent(2.0, 1.0, 1.5), None), self.loop.replay)
             metrics.add({"train/noise_one_mask": 0.5}, record.step)
         metrics.close()
         self.like = self.loop.snapshot()
@@ -90,7 +91,7 @@ class Fuzz:
         return self.folder.config()
 
     def result_json(self) -> object:
-        return read_run(self.path)  # and with it `ending`
+        return read_run(self.path)  # and with it `result`
 
     def evaluations_npz(self) -> object:
         return self.folder.evaluations(self.config)
@@ -241,7 +242,7 @@ def arrays_and_manifest(path: Path, manifest: Path, entry: Callable[[str, dict],
 
 
 def sealed_policy(path: Path) -> Callable[[random.Random], None]:
-    from mepg.run.files import write_sealed_arrays
+    from mepg.storage.files import write_sealed_arrays
 
     content = path.read_bytes()
     arrays, about = read_sealed_arrays(path)

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from mepg.paper.tasks import PAPER_TASKS
-from mepg.run.config import Config
+from mepg.training.config import Config
 from tests.report.by_hand import write_run
 
 ALGORITHMS = ["me-sac", "me-ddpg", "sac", "td3", "ddpg", "redq", "sunrise", "ace", "droq", "me-sac-r"]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from mepg.algos import algorithms
-from mepg.run.files import read_arrays
-from mepg.run.folder import Folder
+from mepg.storage.files import read_arrays
+from mepg.storage.folder import Folder
 from tests.conftest import HOPPER
 from tests.run.processes import (
     assert_same_run,

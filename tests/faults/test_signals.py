@@ -15,7 +15,7 @@ from functools import cache
 
 import pytest
 
-from mepg.run.files import read_arrays, read_sealed
+from mepg.storage.files import read_arrays, read_sealed
 from tests.run.processes import (
     assert_same_run,
     begun_with,

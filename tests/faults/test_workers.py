@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from mepg.engine import local
-from mepg.engine.local import Local
-from mepg.engine.schedule import ATTEMPTS, carry_out
-from tests.engine.runs import Looking, job, workers
+from mepg.scheduler import local
+from mepg.scheduler.local import Local
+from mepg.scheduler.schedule import ATTEMPTS, carry_out
 from tests.run.processes import PATH, assert_same_run, newest, start, wait_for
+from tests.scheduler.runs import Looking, job, workers
 
 pytestmark = pytest.mark.faults
 
@@ -119,7 +119,9 @@ def reproduced(tmp_path_factory):
 
 
 def worker_of(process):
-    out = subprocess.run(["pgrep", "-P", str(process.pid), "-f", "mepg.engine.worker"], capture_output=True, text=True)
+    out = subprocess.run(
+        ["pgrep", "-P", str(process.pid), "-f", "mepg.scheduler.worker"], capture_output=True, text=True
+    )
     return [int(pid) for pid in out.stdout.split()]
 
 

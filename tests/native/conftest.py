@@ -12,8 +12,8 @@ from mepg.core.types import Sizes
 from mepg.native.check import compare
 from mepg.native.library import compile_function
 from mepg.native.processor import KNOWN, best
-from mepg.run.program import Program
-from mepg.run.replay import layout, row_width
+from mepg.training.program import Program
+from mepg.training.replay import layout, row_width
 
 # Wherever these tests run, they see the processor's best set of instructions and every lesser one.
 SIZES = Sizes(5, 3)
@@ -42,7 +42,7 @@ class Case:
         self._sizes, self._envs = sizes, envs
         self._rows = self.program._updates * spec.batch_size
         self._rng = np.random.default_rng(seed)
-        self.memory = jax.tree.map(np.asarray, self.program.nothing_yet())
+        self.memory = jax.tree.map(np.asarray, self.program.empty_carry())
 
     def learn(self, leaves, rows, numbers, memory, obs, step, k_update, k_act):
         """What `Program` compiles."""

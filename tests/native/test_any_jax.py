@@ -14,8 +14,8 @@ from mepg.algos import algorithms
 from mepg.native import library
 from mepg.native.lowering import Lowering
 from mepg.native.processor import best
-from mepg.run.config import Config
 from mepg.run.session import Session
+from mepg.training.config import Config
 from tests.conftest import KINDS, all_but_slow
 
 from .conftest import Case

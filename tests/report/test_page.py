@@ -8,8 +8,8 @@ import pytest
 
 from mepg.errors import UsageError
 from mepg.paper.report import write_report
-from mepg.run.folder import Folder
 from mepg.run.inspection import write_inspection
+from mepg.storage.folder import Folder
 
 from .by_hand import Tags, make, make_inspection, write_run
 from .conftest import HOPPER

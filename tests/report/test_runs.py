@@ -9,9 +9,10 @@ import pytest
 
 from mepg.errors import UsageError
 from mepg.report.runs import collect, read_run
-from mepg.run.files import read_sealed, write_sealed_arrays
-from mepg.run.folder import Folder
-from mepg.run.identity import Identity
+from mepg.storage.files import read_sealed, write_sealed_arrays
+from mepg.storage.folder import Folder
+from mepg.storage.identity import Identity
+from tests.conftest import SPACES
 
 from .by_hand import alter, make, write_arrays, write_run
 
@@ -61,7 +62,7 @@ def test_an_unfinished_run_is_kept_and_marked(tmp_path):
 
 
 def test_a_run_that_has_just_begun(tmp_path):
-    Folder(tmp_path / "run").claim(make()).close()
+    Folder(tmp_path / "run").claim(make(), SPACES).close()
     run = read_run(tmp_path / "run")
     assert run.returns.shape == (0, 2)
     assert not run.finished
@@ -280,5 +281,5 @@ def test_a_published_folder_with_a_file_missing_altered_or_of_another_run(tmp_pa
 
 
 def policy(folder, config):
-    write_sealed_arrays(folder / "policy.safetensors", {"agent.w": np.ones(64)}, Identity(config, None).to_json())
+    write_sealed_arrays(folder / "policy.safetensors", {"agent.w": np.ones(64)}, Identity(config, SPACES).to_json())
     return folder

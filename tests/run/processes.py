@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-from mepg.run.files import read_arrays
+from mepg.storage.files import read_arrays
 
 ROOT = Path(__file__).parent.parent.parent
 # Where a process finds mepg as we do, and the stub environments under the name tests.run.stubs:...

@@ -11,10 +11,10 @@ import numpy as np
 from mepg.core.types import Agent, Metric, Sizes
 from mepg.envs.spaces import Spaces, StepResult
 from mepg.envs.vector import SerialEnvs
-from mepg.run.config import Config
-from mepg.run.loop import Loop
-from mepg.run.program import Program
-from mepg.run.replay import Replay
+from mepg.training.config import Config
+from mepg.training.loop import Loop
+from mepg.training.program import Program
+from mepg.training.replay import Replay
 from tests.envs.own import Box as Box
 
 SIZES = Sizes(obs=1, action=1)

@@ -10,11 +10,11 @@ import pytest
 from mepg.cli import main
 from mepg.errors import UsageError
 from mepg.run import session as module
-from mepg.run.config import Config, Sitting
-from mepg.run.evaluate import Episode
-from mepg.run.folder import Folder
-from mepg.run.loop import Loop
 from mepg.run.session import Session
+from mepg.storage.folder import Folder
+from mepg.training.config import Config, SessionOptions
+from mepg.training.evaluate import Episode
+from mepg.training.loop import Loop
 from tests.conftest import HOPPER
 from tests.run import stubs  # noqa: F401
 from tests.run.processes import assert_same_run, command, finish, kill_after_progress, run
@@ -23,11 +23,11 @@ SETTINGS = ["hidden=8", "batch_size=8", "warmup=20"]
 # It ends between two evaluations: at its last step there is one that a longer run does not have.
 SHORT = Config.make("ddpg", SETTINGS, env="StubPlain-v0", steps=1130, eval_every=500, eval_episodes=2)
 LONG = replace(SHORT, steps=2200)
-KEEP = Sitting(checkpoint_every=400, log=("csv",), keep_replay=True)
+KEEP = SessionOptions(checkpoint_every=400, log=("csv",), keep_replay=True)
 
 
-def sit(config, path, sitting=KEEP):
-    with Session(config, path, sitting) as session:
+def sit(config, path, options=KEEP):
+    with Session(config, path, options) as session:
         for _ in session:
             pass
     return session

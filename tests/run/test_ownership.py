@@ -6,7 +6,7 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from mepg.envs.vector import make_envs
-from mepg.run.loop import Loop
+from mepg.training.loop import Loop
 from tests.conftest import all_but_slow, leaves_equal
 from tests.envs.own import Scribbles, ScribblesWide, Tidy, TidyWide
 from tests.run.stubs import CountingEnv, make_loop

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from mepg.run.files import read_arrays
-from mepg.run.folder import Folder
+from mepg.storage.files import read_arrays
+from mepg.storage.folder import Folder
 from tests.conftest import HOPPER, PENDULUM
 from tests.run.processes import (
     assert_same_run,

@@ -1,4 +1,4 @@
-"""A sitting of a run, in this process; test_resume.py kills real ones."""
+"""A session of a run, in this process; test_resume.py kills real ones."""
 
 import csv
 import json
@@ -11,17 +11,17 @@ import pytest
 
 from mepg.errors import RunFailure, UsageError
 from mepg.run import session as module
-from mepg.run.checkpoint import Spent
-from mepg.run.config import Config, Sitting
-from mepg.run.evaluate import Episode
 from mepg.run.session import Session, summary
+from mepg.storage.checkpoint import Spent
+from mepg.training.config import Config, SessionOptions
+from mepg.training.evaluate import Episode
 from tests.envs.own import Box
 from tests.run import stubs  # noqa: F401
 from tests.run.processes import assert_same_run, checkpoints
 
 SETTINGS = ["hidden=8", "batch_size=8", "warmup=20"]
 CONFIG = Config.make("ddpg", SETTINGS, env="StubPlain-v0", steps=1000, eval_every=500, eval_episodes=2)
-SITTING = Sitting(checkpoint_every=400, log=("csv",))
+SITTING = SessionOptions(checkpoint_every=400, log=("csv",))
 
 
 def sit(path, upto=None, config=CONFIG):
@@ -101,18 +101,9 @@ def test_evaluations_are_no_part_of_processor_time(tmp_path, monkeypatch):
         clock.now += 100.0
         return Episode(1.0, 1)
 
-    monkeypatch.setattr("mepg.run.loop.play", play)
+    monkeypatch.setattr("mepg.training.loop.play", play)
     session = sit(tmp_path / "a")
     assert session.result["processor_seconds"] == 0.0
-
-
-def test_a_run_that_was_begun_without_processor_time_does_not_claim_to_know_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(Session, "_spent", lambda _: Spent(3.0, 1.0))
-    sit(tmp_path / "a", upto=500)
-    monkeypatch.undo()
-    session = sit(tmp_path / "a")
-    assert processor_seconds(tmp_path / "a") == [""]
-    assert "processor_seconds" not in session.result
 
 
 def test_versions_that_have_changed_are_said(tmp_path, monkeypatch):
@@ -146,7 +137,7 @@ def test_what_the_machine_lacks_is_said_with_the_step(tmp_path, monkeypatch):
 def test_what_a_run_came_to_by_hand():
     means = [5.0, 1.0, 2.0, 9.0, 3.0, 4.0, 7.0]
     evaluations = {100 * i: [Episode(mean - 1, 5), Episode(mean + 1, 5)] for i, mean in enumerate(means, 1)}
-    assert summary(evaluations, Spent(12.34, 5.67)) == {
+    assert summary(evaluations, Spent(12.34, 5.67, 8.91)) == {
         "steps": 700,
         "final_return": 7.0,
         "final_return_std": 1.0,
@@ -155,8 +146,8 @@ def test_what_a_run_came_to_by_hand():
         "evaluations": 7,
         "seconds": 12.3,
         "eval_seconds": 5.7,
+        "processor_seconds": 8.9,
     }
-    assert summary(evaluations, Spent(12.34, 5.67, 8.91))["processor_seconds"] == 8.9
 
 
 def test_statistics_that_are_not_saved_are_noted(tmp_path):

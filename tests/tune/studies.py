@@ -1,12 +1,13 @@
 """Studies whose runs are not carried out."""
 
 from mepg.algos import algorithms
-from mepg.engine.schedule import carry_out
-from mepg.run.config import Config
-from mepg.run.evaluate import Episode
-from mepg.run.folder import Folder
+from mepg.scheduler.schedule import carry_out
+from mepg.storage.folder import Folder
+from mepg.training.config import Config
+from mepg.training.evaluate import Episode
 from mepg.tune.space import parse_space
 from mepg.tune.study import Question, Study
+from tests.conftest import SPACES
 
 ME_SAC = algorithms()["me-sac"].spec
 
@@ -22,7 +23,7 @@ class Quick:
 
     def launch(self, job, log):
         self.launched.append(job)
-        Folder(job.folder).claim(job.config).close()
+        Folder(job.folder).claim(job.config, SPACES).close()
         return QuickRun(self, job)
 
 

@@ -6,19 +6,20 @@ import pytest
 
 from mepg.algos import algorithms
 from mepg.errors import UsageError
-from mepg.run.config import Config
-from mepg.run.evaluate import Episode
-from mepg.run.folder import Folder
+from mepg.storage.folder import Folder
+from mepg.training.config import Config
+from mepg.training.evaluate import Episode
 from mepg.tune import study
 from mepg.tune.space import Choice, parse_space
 from mepg.tune.study import trial_scores
+from tests.conftest import SPACES
 from tests.tune.studies import ME_SAC, Quick, question, rising_to, tune
 
 
 @pytest.fixture
 def at_once(monkeypatch):
     monkeypatch.setattr(study, "LOOK_EVERY", -1.0)
-    monkeypatch.setattr("mepg.engine.schedule.POLL", 0.0)
+    monkeypatch.setattr("mepg.scheduler.schedule.POLL", 0.0)
 
 
 def test_a_study_finds_the_better_end_and_gives_up_the_worse(tmp_path, at_once):
@@ -147,7 +148,7 @@ def test_settings_that_never_learn_are_no_result(tmp_path, at_once):
 
 def test_a_study_is_not_put_into_a_run(tmp_path, at_once):
     pytest.importorskip("optuna")
-    Folder(tmp_path / "a").claim(question().config((), 0)).close()
+    Folder(tmp_path / "a").claim(question().config((), 0), SPACES).close()
     with pytest.raises(UsageError, match="holds a run; choose another --out"):
         tune(tmp_path / "a", Quick(rising_to), 1)
 
@@ -163,7 +164,7 @@ def test_half_a_line_at_the_end_of_a_journal_costs_nothing(tmp_path, at_once):
 
 
 def test_scores_count_only_what_all_runs_have_reached(tmp_path):
-    from mepg.engine.jobs import Job
+    from mepg.scheduler.jobs import Job
 
     config = Config.make("me-sac", env="Pendulum-v1")
     jobs = [Job(config, tmp_path / name) for name in "ab"]

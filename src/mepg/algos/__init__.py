@@ -20,28 +20,58 @@ from mepg.errors import UsageError, one_line, unknown
 
 
 class LoopSettings(Protocol):
-    """What the outer loop reads of any spec, a frozen dataclass. All else in it is for the algorithm's mathematics.
+    """What training reads of any spec, a frozen dataclass. All else in it is for the algorithm's mathematics.
 
     `mepg inspect` also reads `discount`, the gamma of the returns that Q is compared with.
     """
 
-    batch_size: int  # transitions in an update
-    replay_size: int  # transitions that are remembered
-    warmup: int  # steps with uniformly random actions, before the first update
-    updates_per_step: int
+    @property
+    def batch_size(self) -> int: ...  # transitions in an update
+    @property
+    def replay_size(self) -> int: ...  # transitions in the replay buffer
+    @property
+    def warmup(self) -> int: ...  # steps with uniformly random actions, before the first update
+    @property
+    def updates_per_step(self) -> int: ...
+
+
+LOOP_SETTINGS = ("batch_size", "replay_size", "warmup", "updates_per_step")
 
 
 @runtime_checkable
-class LooksAhead(Protocol):
-    """What the outer loop reads too, of a spec that has it: without, a transition is one step."""
+class MultiStep(Protocol):
+    """What training reads too, of a spec that has it: without, a transition is one step."""
 
-    n_step: int  # rewards that are added up before the next value
-    discount: float
+    @property
+    def n_step(self) -> int: ...  # rewards that are added up before the next value
+    @property
+    def discount(self) -> float: ...
 
 
-def is_stochastic(spec: Any) -> bool:
-    """Whether `predict(deterministic=False)` draws actions: if the spec has a `stochastic`, and that is true."""
-    return bool(getattr(spec, "stochastic", False))
+@runtime_checkable
+class Stochastic(Protocol):
+    """A spec that says whether its policy is stochastic."""
+
+    @property
+    def stochastic(self) -> bool: ...
+
+
+@runtime_checkable
+class MixedPrecision(Protocol):
+    """A spec that says how its networks multiply: "full" or "mixed"."""
+
+    @property
+    def precision(self) -> str: ...
+
+
+def is_stochastic(spec: object) -> bool:
+    """Whether `predict(deterministic=False)` draws actions."""
+    return isinstance(spec, Stochastic) and bool(spec.stochastic)
+
+
+def is_mixed(spec: object) -> bool:
+    """Whether its networks multiply numbers rounded to bfloat16."""
+    return isinstance(spec, MixedPrecision) and spec.precision == "mixed"
 
 
 ACTION_KINDS = {"box": "a Box of actions", "discrete": "Discrete actions"}
@@ -50,7 +80,7 @@ ACTION_KINDS = {"box": "a Box of actions", "discrete": "Discrete actions"}
 class Algorithm(NamedTuple):
     """What a name stands for: a spec, one line about it, and the `parent` that `mepg show` compares it with."""
 
-    spec: Any  # LoopSettings, and whatever `build` needs
+    spec: LoopSettings  # and whatever `build` needs
     summary: str
     parent: str | None = None
     build: Callable[[Any, Sizes], Agent] = agent.build
@@ -72,7 +102,7 @@ def algorithms() -> dict[str, Algorithm]:
 
 
 def find(name: str) -> Algorithm:
-    """The algorithm called `name`. One that is `module:name` has to be imported already: see `trust`."""
+    """The algorithm called `name`. One that is `module:name` has to be imported already: see `import_named`."""
     known = algorithms()
     module, colon, inner = name.rpartition(":")
     if not colon:
@@ -105,7 +135,7 @@ def require_actions(name: str, sizes: Sizes, env: str) -> None:
     )
 
 
-def trust(name: str) -> None:
+def import_named(name: str) -> None:
     """Import the module of an algorithm that the user has named, if it is `module:name`."""
     module, colon, _ = name.rpartition(":")
     if not colon or module in sys.modules:
@@ -126,13 +156,13 @@ def trust(name: str) -> None:
 def _check(name: str, algorithm: Algorithm) -> None:
     """Say which part of the protocol an algorithm breaks, before a run finds out."""
     spec = algorithm.spec
-    if not is_dataclass(spec) or isinstance(spec, type) or not type(spec).__dataclass_params__.frozen:  # type: ignore[attr-defined]
+    if not is_dataclass(spec) or isinstance(spec, type) or not type(spec).__dataclass_params__.frozen:
         raise UsageError(f"algorithm {name!r}: its spec has to be a frozen dataclass, not {spec!r:.80}")
     there = {field.name for field in fields(spec)}
-    for needed in LoopSettings.__annotations__:
+    for needed in LOOP_SETTINGS:
         if needed not in there or not _is_whole(getattr(spec, needed)):
             raise UsageError(f"algorithm {name!r}: its spec needs the field {needed}, a whole number")
-    if isinstance(spec, LooksAhead) and not (_is_whole(spec.n_step) and spec.n_step >= 1):
+    if isinstance(spec, MultiStep) and not (_is_whole(spec.n_step) and spec.n_step >= 1):
         raise UsageError(f"algorithm {name!r}: n_step has to be a whole number, at least 1, not {spec.n_step!r:.80}")
     if not callable(algorithm.build):
         raise UsageError(f"algorithm {name!r}: build has to be a function of a spec and sizes")

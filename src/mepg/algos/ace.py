@@ -19,7 +19,7 @@ from mepg.algos.ddpg import DDPG
 from mepg.core import agent
 from mepg.core.critics import Critics
 from mepg.core.nets import Layer, Mask, Mlp, Network, init_several, make_network
-from mepg.core.policies import follow_best, make_policy
+from mepg.core.policies import best_proposal, make_policy
 from mepg.core.spec import Spec, require
 from mepg.core.types import Agent, Array, Batch, Beliefs, Key, Metrics, Posterior, Sizes, Trainable
 from mepg.core.update import Actor, adam_step, as_metrics, init_trainable, policy_loss, polyak
@@ -68,11 +68,11 @@ def several_actors(spec: AceFlat, sizes: Sizes, critics: Critics) -> Actor:
     def sample(phi: Mlp, theta: Mlp, obs: Array, key: Key) -> tuple[Array, Array]:
         proposals, log_prob = propose(phi, obs, key)
         values = value(theta, obs, proposals)
-        return follow_best(proposals, values), follow_best(log_prob, values)
+        return best_proposal(proposals, values), best_proposal(log_prob, values)
 
     def mode(phi: Mlp, theta: Mlp, obs: Array) -> Array:
         proposals = jax.vmap(lambda one: policy.mode(one, obs))(phi)
-        return follow_best(proposals, value(theta, obs, proposals))
+        return best_proposal(proposals, value(theta, obs, proposals))
 
     def loss(
         phi: Mlp, theta: Mlp, mask: Mask | None, alpha: Array | float, obs: Array, key: Key, weight: Array | float
@@ -232,19 +232,19 @@ def build(spec: Ace, sizes: Sizes) -> Agent:
     def begin(_: Key) -> Any:
         return () if spec.exploration is None else jnp.zeros(sizes.action)
 
-    def explore(state: AceState, memory: Any, obs: Array, key: Key) -> tuple[Array, Any]:
+    def explore(state: AceState, carry: Any, obs: Array, key: Key) -> tuple[Array, Any]:
         action, noise = exploit(state, obs), spec.exploration
         if noise is None:
-            return action, memory
-        shock = noise.std * noise.dt**0.5 * jax.random.normal(key, memory.shape)
-        memory = memory - noise.rate * memory * noise.dt + shock
-        return jnp.clip(action + memory, -1.0, 1.0), memory
+            return action, carry
+        shock = noise.std * noise.dt**0.5 * jax.random.normal(key, carry.shape)
+        carry = carry - noise.rate * carry * noise.dt + shock
+        return jnp.clip(action + carry, -1.0, 1.0), carry
 
     def exploit(state: AceState, obs: Array) -> Array:
         net = state.networks.params
         z = tree.encode(net, obs)
         proposals = tree.propose(net, z)
-        return follow_best(proposals, tree.values(net, z, proposals))
+        return best_proposal(proposals, tree.values(net, z, proposals))
 
     def update(state: AceState, batch: Batch, key: Key) -> tuple[AceState, Metrics]:  # noqa: ARG001
         target, networks = state.networks.target, state.networks

@@ -21,8 +21,8 @@ from mepg.core.critics import Critics, make_critics, reduce_critics
 from mepg.core.masks import draw_masks
 from mepg.core.nets import Mask, Mlp
 from mepg.core.posterior import beliefs
-from mepg.core.search import begin_search, most_promising
-from mepg.core.spec import CriticSpec, Dropout, Quantiles, Search, require, require_doubt
+from mepg.core.search import begin_search, choose_proposal
+from mepg.core.spec import CriticSpec, Dropout, Quantiles, Search, require, require_uncertainty
 from mepg.core.types import Agent, Array, Batch, Key, Metrics, Sizes, Trainable
 from mepg.core.update import adam_step, as_metrics, every, init_trainable, polyak
 
@@ -63,7 +63,7 @@ class ValueSpec(CriticSpec):
         require(norm is None or 0 < norm <= 1e6, "max_grad_norm", "in (0, 1e6], or none", norm)
         super().__post_init__()
         if self.search is not None:
-            require_doubt(self, self.search)
+            require_uncertainty(self, self.search)
 
     def _make_canonical(self) -> None:
         super()._make_canonical()
@@ -94,18 +94,18 @@ def build(spec: ValueSpec, sizes: Sizes) -> Agent:
     def exploit(state: ValueState, obs: Array) -> Array:
         return best(state.critic.params, obs, None)
 
-    def explore(state: ValueState, memory: Any, obs: Array, key: Key) -> tuple[Array, Any]:
+    def explore(state: ValueState, carry: Any, obs: Array, key: Key) -> tuple[Array, Any]:
         k_whether, k_which = jax.random.split(key)
         if spec.search is None:
             action = exploit(state, obs)
         else:
             proposals = jnp.repeat(jnp.arange(sizes.action, dtype=jnp.float32), len(obs))[:, None]  # [A B, 1]
-            action = most_promising(spec.search, proposals, critics, state.critic.params, memory, obs, spec)
+            action = choose_proposal(spec.search, proposals, critics, state.critic.params, carry, obs, spec)
         if spec.epsilon is None:
-            return action, memory
+            return action, carry
         any_of_them = jax.random.randint(k_which, action.shape, 0, sizes.action).astype(jnp.float32)
         chance = exploration_rate(spec, spec.epsilon, state.updates)
-        return jnp.where(jax.random.uniform(k_whether, action.shape) < chance, any_of_them, action), memory
+        return jnp.where(jax.random.uniform(k_whether, action.shape) < chance, any_of_them, action), carry
 
     def update(state: ValueState, batch: Batch, key: Key) -> tuple[ValueState, Metrics]:
         """theta moves down the gradient of Eq. (4), and the target network follows when it is due."""

@@ -77,8 +77,8 @@ def build(spec: CategoricalSpec, sizes: Sizes) -> Agent:
         pi, q = jnp.exp(logs), reduce_critics(spec, critics.each(theta, obs, mask))
         return (weight * (pi * (alpha * logs - q)).sum(axis=-1)).mean(), (pi * logs).sum(axis=-1)
 
-    def explore(state: AgentState, memory: Any, obs: Array, key: Key) -> tuple[Array, Any]:
-        return sample(state.actor.params, state.critic.params, obs, key)[0], memory
+    def explore(state: AgentState, carry: Any, obs: Array, key: Key) -> tuple[Array, Any]:
+        return sample(state.actor.params, state.critic.params, obs, key)[0], carry
 
     entropy = None if spec.temperature is None else spec.temperature.target_entropy
     if entropy is None:

@@ -14,7 +14,7 @@ from mepg.algos.sac import SAC
 from mepg.core import agent
 from mepg.core.critics import Critics, make_critics
 from mepg.core.nets import Mlp
-from mepg.core.policies import Policy, follow_best, make_policy
+from mepg.core.policies import Policy, best_proposal, make_policy
 from mepg.core.posterior import beliefs
 from mepg.core.spec import Spec, require
 from mepg.core.threefry import same_kind
@@ -76,39 +76,41 @@ def build(spec: Sunrise, sizes: Sizes) -> Agent:
     def begin(key: Key) -> Any:
         return () if spec.ucb is not None else jax.random.randint(key, (), 0, spec.members)
 
-    def explore(state: SunriseState, memory: Any, obs: Array, key: Key) -> tuple[Array, Any]:
+    def explore(state: SunriseState, carry: Any, obs: Array, key: Key) -> tuple[Array, Any]:
         if spec.ucb is None:
-            action, _ = member.explore(one_of(state.members, memory), (), obs, key)
-            return action, memory
+            action, _ = member.explore(member_state(state.members, carry), (), obs, key)
+            return action, carry
         propose = jax.vmap(member.explore, (MEMBERS, None, None, 0))
         proposals, _ = propose(state.members, (), obs, jax.random.split(key, spec.members))
-        return most_promising(critics, proposals, obs, state.members.critic.params, spec.ucb), memory
+        return ucb_action(critics, proposals, obs, state.members.critic.params, spec.ucb), carry
 
     def exploit(state: SunriseState, obs: Array) -> Array:
         return jax.vmap(member.exploit, (MEMBERS, None))(state.members, obs).mean(axis=0)
 
     def update(state: SunriseState, batch: Batch, key: Key) -> tuple[SunriseState, Metrics]:
         k_weight, k_members = jax.random.split(key)
-        trust, bits = jnp.ones(len(batch.reward)), jnp.ones((spec.members, len(batch.reward)))
+        backup_weight, bits = jnp.ones(len(batch.reward)), jnp.ones((spec.members, len(batch.reward)))
         if spec.backup_temperature is not None:
-            trust = backup_weights(policy, critics, state.members, batch.next_obs, k_weight, spec.backup_temperature)
+            backup_weight = backup_weights(
+                policy, critics, state.members, batch.next_obs, k_weight, spec.backup_temperature
+            )
         if spec.bootstrap is not None:
             bits = bootstrap_bits(same_kind(state.bootstrap), batch.number, spec.bootstrap, spec.members)
             # The authors' mean over a member's own transitions has one more in the denominator.
             bits *= len(batch.reward) / (bits.sum(axis=1, keepdims=True) + 1)
         members, metrics = jax.vmap(
-            lambda one, k, share: member.update(one, batch, k, Weights(critic=share * trust, policy=share)),
+            lambda one, k, share: member.update(one, batch, k, Weights(critic=share * backup_weight, policy=share)),
             in_axes=(MEMBERS, 0, 0),
             out_axes=(MEMBERS, 0),
         )(state.members, jax.random.split(k_members, spec.members), bits)
         metrics = jax.tree.map(partial(jnp.mean, axis=0), metrics)
-        return state._replace(members=members), metrics | as_metrics({"backup_weight": trust.mean()})
+        return state._replace(members=members), metrics | as_metrics({"backup_weight": backup_weight.mean()})
 
     def play(state: SunriseState, obs: Array, k_episode: Key, k_step: Key) -> tuple[Array, Array]:
         """One member for an episode: each member's critics judge its own policy."""
         assert member.beliefs is not None
         chosen = jax.random.randint(k_episode, (), 0, spec.members)
-        return member.beliefs.play(one_of(state.members, chosen), obs, k_episode, k_step)
+        return member.beliefs.play(member_state(state.members, chosen), obs, k_episode, k_step)
 
     return Agent(
         init,
@@ -127,9 +129,9 @@ def bootstrap_bits(key: Key, numbers: Array, probability: float, members: int) -
     """
 
     def draw(number: Array) -> Array:
-        *words, lucky = jax.random.bits(jax.random.fold_in(key, number), (members + 1,))
+        *words, fallback = jax.random.bits(jax.random.fold_in(key, number), (members + 1,))
         bits = jnp.stack(words) < jnp.uint32(min(round(probability * 2**32), 2**32 - 1))
-        return jnp.where(bits.any(), bits, jnp.arange(members) == lucky % members)
+        return jnp.where(bits.any(), bits, jnp.arange(members) == fallback % members)
 
     return jax.vmap(draw, out_axes=1)(numbers).astype(jnp.float32)
 
@@ -149,7 +151,7 @@ def backup_weights(
     return jax.nn.sigmoid(-temperature * q.std(axis=(0, 1))) + 0.5
 
 
-def one_of(members: AgentState, number: Array) -> AgentState:
+def member_state(members: AgentState, number: Array) -> AgentState:
     """The state of the member with this number."""
     updates, *own = members
     return AgentState(updates, *jax.tree.map(lambda leaf: leaf[number], own))
@@ -161,10 +163,10 @@ def all_critics(theta: Mlp) -> Mlp:
     return critics
 
 
-def most_promising(critics: Critics, proposals: Array, obs: Array, theta: Mlp, ucb: float) -> Array:
+def ucb_action(critics: Critics, proposals: Array, obs: Array, theta: Mlp, ucb: float) -> Array:
     """argmax_a mean + lambda std of Q(s, a) over all members' critics, a among the members' proposals. [B, A]"""
     q = jax.vmap(lambda action: critics.q(all_critics(theta), obs, action))(proposals)  # [M, M N, B]
-    return follow_best(proposals, q.mean(axis=1) + ucb * q.std(axis=1))
+    return best_proposal(proposals, q.mean(axis=1) + ucb * q.std(axis=1))
 
 
 SUNRISE = Sunrise(**{f.name: getattr(SAC, f.name) for f in fields(SAC)} | {"target_every": 1})

@@ -21,13 +21,13 @@ from mepg.envs.simulators import first_task
 from mepg.envs.spaces import Spaces
 from mepg.envs.vector import Envs, StableBaselinesEnvs, make_envs
 from mepg.errors import UsageError
-from mepg.run.assembly import assemble
-from mepg.run.config import MOST, Config
-from mepg.run.identity import Identity
-from mepg.run.loop import Loop
-from mepg.run.program import Held, Program
-from mepg.run.questions import Questions
-from mepg.run.replay import Replay
+from mepg.storage.identity import Identity
+from mepg.training.assembly import assemble
+from mepg.training.config import MOST, Config
+from mepg.training.loop import Loop
+from mepg.training.program import DeviceState, Program
+from mepg.training.queries import AgentQueries
+from mepg.training.replay import Replay
 from mepg.words import many
 
 
@@ -35,7 +35,7 @@ from mepg.words import many
 class Loaded:
     """A model that has no environment to learn in."""
 
-    held: Held
+    device_state: DeviceState
     step: int
     next_episode: int
     replay: Replay | None  # None: it was not saved with the model
@@ -57,7 +57,7 @@ class Acting:
     _config: Config
     _spaces: Spaces
     _program: Program
-    _questions: Questions
+    _questions: AgentQueries
     _standing: Loop | Loaded | None = None
     _learn_began_at = 0  # the step at which `num_timesteps` was 0
     _predictions = 0  # so far
@@ -66,14 +66,14 @@ class Acting:
     def _enter(self, envs: Envs, env: Any) -> None:
         """Get ready to act in these environments."""
         self._spaces, self._env_id = envs.spaces, env if isinstance(env, str) else None
-        self._env = env if isinstance(envs, StableBaselinesEnvs) else VecEnv(envs, self._lend_envs)
+        self._env = env if isinstance(envs, StableBaselinesEnvs) else VecEnv(envs, lambda: self._lend_envs(envs))
         self._n_envs = envs.count
         self._standing = loop = assemble(self._make_config(envs.spaces.id, envs.count), envs)
         self._config = loop.config
         self._run_settings["backend"] = loop.config.backend  # wherever else it learns
         if loop.note:
             warnings.warn(loop.note, stacklevel=3)
-        self._program, self._questions = loop.program, Questions(loop.program.agent, self.seed)
+        self._program, self._questions = loop.program, AgentQueries(loop.program.agent, self.seed)
 
     def _make_config(self, env_id: str, envs: int) -> Config:
         endless = MOST // envs * envs  # `learn` says how many steps to take
@@ -134,7 +134,7 @@ class Acting:
         obs, alone = self._need_spaces().read_observations(observation)
         with self._still() as now:
             if deterministic or not is_stochastic(self.spec):
-                actions = self._program.exploit(now.held, obs)
+                actions = self._program.exploit(now.device_state, obs)
             else:
                 self._predictions += 1
                 actions = self._questions.draw_actions(self._state(now), obs, self._predictions)
@@ -175,6 +175,8 @@ class Acting:
             raise UsageError(f"n must be in [1, 1000000], not {n}")
         with self._still() as now:
             self._draws += 1
+            if not len(obs):
+                return np.empty((int(n), 0), np.float32)
             q = self._questions.subnetworks(self._state(now), obs, actions, int(n), self._draws)
         return q[:, 0] if alone else q
 
@@ -239,13 +241,16 @@ class Acting:
         Resetting or stepping them ends the current episodes: `learn` continues with new ones.
         """
         if not isinstance(self.env, VecEnv) and not self._learning.locked():
-            self._lend_envs()  # a user's own VecEnv does not tell us when it is used
+            self._lend_envs(None)  # a user's own VecEnv does not tell us when it is used
         return known_to_stable_baselines(self.env)
 
-    def _lend_envs(self) -> None:
-        """Note that the user is about to use the environments: `learn` then begins new episodes."""
+    def _lend_envs(self, envs: Envs | None) -> None:
+        """Note that the user is about to use these environments: `learn` then begins new episodes.
+
+        Not if they came back by `set_env(get_env())`: then it is `learn` that steps them.
+        """
         self._refuse_while_learning_elsewhere("its environments are in use; make others to evaluate in")
-        if isinstance(self._standing, Loop):
+        if isinstance(self._standing, Loop) and envs in (None, self._standing.envs):
             self._standing.left = True
 
     def set_env(self, env: Any, force_reset: bool = True) -> None:
@@ -255,12 +260,14 @@ class Acting:
         :param force_reset: True: new episodes are begun
         """
         require_new_episodes(force_reset)
-        before = self._need_spaces()
         with self._alone():
             envs = make_envs(env, self._n_envs if isinstance(env, str) else 1, self.seed)
-            Identity(self._config, before).require_fit(envs.spaces)
+            if self._standing is None:  # the first that it is given
+                self._enter(envs, env)
+                return
+            Identity(self._config, self._spaces).require_fit(envs.spaces)
             then = self._stand()
-            state = self._program.unflatten(then.held)
+            state = self._program.unflatten(then.device_state)
             self._enter(envs, env)
             now = self._need_loop()
             now.restart(state, then.step, then.next_episode)
@@ -275,7 +282,7 @@ class Acting:
         return env
 
     def _state(self, now: Loop | Loaded) -> Any:
-        return self._program.unflatten(now.held)
+        return self._program.unflatten(now.device_state)
 
     def _need_loop(self) -> Loop:
         if not isinstance(self._standing, Loop):

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, ParamSpec
 import numpy as np
 
 from mepg.algos import is_stochastic
-from mepg.core.settings import apply_settings, describe
 from mepg.errors import UsageError, unknown
-from mepg.run.config import MOST, Config, Setting, settings_of
+from mepg.settings import apply_settings, describe
+from mepg.training.config import MOST, Config, Setting, settings_of
 
 P = ParamSpec("P")
 
@@ -69,14 +69,14 @@ def takes_run_settings(init: Callable[P, None]) -> Callable[P, None]:
     signature = inspect.signature(init)
     *named, others = signature.parameters.values()
     by_name = inspect.Parameter.KEYWORD_ONLY
-    added = [inspect.Parameter(s.name, by_name, default=s.usual, annotation=s.kind) for s in _of_a_model()]
+    added = [inspect.Parameter(s.name, by_name, default=s.default, annotation=s.kind) for s in _of_a_model()]
     init.__signature__ = signature.replace(parameters=[*named, *added, others])  # type: ignore[attr-defined]
     return init
 
 
 def run_settings(others: dict[str, Any]) -> dict[str, Any]:
-    """Remove them from the arguments; one that is missing has its usual value."""
-    found = {setting.name: as_python(others.pop(setting.name, setting.usual)) for setting in _of_a_model()}
+    """Remove them from the arguments; one that is missing has its default."""
+    found = {setting.name: as_python(others.pop(setting.name, setting.default)) for setting in _of_a_model()}
     for setting in _of_a_model():
         setting.check(found[setting.name])
     return found
@@ -207,6 +207,8 @@ def _action_noise(value: Any, spec: Any, _: int) -> Settings:
     mean = getattr(value, "_mu", 0.0) if type(value).__name__ == "NormalActionNoise" else 0.0
     std = getattr(value, "_sigma", value) if type(value).__name__ == "NormalActionNoise" else value
     try:
+        if isinstance(std, bool):
+            raise TypeError
         means, stds = (np.atleast_1d(np.asarray(each, np.float64)) for each in (mean, std))
     except (TypeError, ValueError):
         raise UsageError(
@@ -224,12 +226,15 @@ def _policy_kwargs(value: Any, spec: Any, envs: int) -> Settings:
     for name, inner in value.items():
         if name not in _POLICY_KWARGS:
             harmless, instead = _NOT_IN_POLICY_KWARGS.get(name, ((), ""))
-            if _is_one_of(inner, harmless) or _is_relu(name, inner):
+            if name in _NOT_IN_POLICY_KWARGS and (
+                inner is None or _is_one_of(inner, harmless) or _is_relu(name, inner)
+            ):
                 continue
             if not instead:
-                raise unknown("key of policy_kwargs", name, _POLICY_KWARGS)
+                raise unknown("key of policy_kwargs", str(name), _POLICY_KWARGS)
             raise UsageError(f"{name}={inner!r} is not supported: {instead}")
-        settings += _POLICY_KWARGS[name].settings(inner, spec, envs)
+        if inner is not None:
+            settings += _POLICY_KWARGS[name].settings(inner, spec, envs)
     return settings
 
 

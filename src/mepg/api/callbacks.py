@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from mepg.api.vecenv import infos_of
 from mepg.errors import UsageError
-from mepg.run.loop import Record
+from mepg.training.loop import Record
 
 Locals = dict[str, Any]
 

@@ -13,13 +13,23 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from mepg.envs.env import Env
 from mepg.envs.simulators import full_id
 from mepg.errors import UsageError
-from mepg.run.checkpoint import Checkpoints
-from mepg.run.files import MOST_BYTES, Arrays, Damaged, count, from_npz, from_zip, read_whole, to_npz, write_whole
-from mepg.run.folder import Folder
-from mepg.run.identity import Identity
+from mepg.storage.checkpoint import Checkpoints
+from mepg.storage.files import (
+    MOST_BYTES,
+    Arrays,
+    Damaged,
+    count,
+    from_npz,
+    from_zip,
+    is_there,
+    read_whole,
+    to_npz,
+    write_whole,
+)
+from mepg.storage.folder import Folder
+from mepg.storage.identity import Identity
 
 FORMAT = 2
 ABOUT, ARRAYS = "model.json", "arrays.safetensors"
@@ -30,6 +40,8 @@ Location = str | Path | IO[bytes]  # where a file is: its path, or the file itse
 def with_suffix(path: str | Path, suffix: str) -> Path:
     """The path as it is if it has a suffix, or with this one: `hopper` is hopper.zip."""
     path = Path(path)
+    if path.name in ("", "..") or "\0" in path.name:
+        raise UsageError(f"{str(path)!r} is not the name of a file: give a path such as 'model{suffix}'")
     return path if path.suffix else path.with_name(path.name + suffix)
 
 
@@ -92,32 +104,28 @@ def read_model(location: Location, env: Any = None) -> SavedModel:
     try:
         if isinstance(location, str | Path):
             path = Path(location)
-            if (path / "run.json").is_file():
+            if is_there(path / "run.json"):
                 return _read_run(Folder(path), env)
-            if not with_suffix(path, ".zip").exists():
+            if not is_there(with_suffix(path, ".zip")):
                 raise UsageError(f"there is neither a model {with_suffix(path, '.zip')} nor a run {path}")
         about, arrays = read_archive(location)
     except Damaged as damage:
         raise UsageError(str(damage)) from None
-    if about.get("format") not in (1, FORMAT):
+    if about.get("format") != FORMAT:
         raise UsageError(f"{name} is of format {about.get('format')!r}, which this version of mepg does not know")
-    if about["format"] == 1:  # which had the few of a config's fields that matter to a model, one by one
-        about["config"] = {known: about.get(known) for known in ("algorithm", "spec", "env", "seed", "normalize_obs")}
     try:
         identity = Identity.from_json(about)
-        if identity.spaces is None:
-            raise KeyError("sizes")
         steps, found = count(about["steps"]), about.get("versions")
         made_with = {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
-        since = count(about.get("num_timesteps", steps))  # earlier files do not say
-        return SavedModel(identity, steps, since, count(about["episodes"]), arrays, made_with)
+        counts = steps, count(about["num_timesteps"]), count(about["episodes"])
+        return SavedModel(identity, *counts, arrays, made_with)
     except (KeyError, ValueError) as error:
         raise UsageError(f"{name} is damaged: {error!r}") from None
 
 
 def run_at(location: Location) -> Folder:
     """The run in this folder; a UsageError if it is something else."""
-    if not isinstance(location, str | Path) or not (Path(location) / "run.json").is_file():
+    if not isinstance(location, str | Path) or not is_there(Path(location) / "run.json"):
         raise UsageError(f"best=True: {name_of(location)} is not the folder of a run, which keeps its best policy")
     return Folder(Path(location))
 
@@ -127,7 +135,7 @@ def _read_run(folder: Folder, env: Any) -> SavedModel:
     identity = folder.identity()
     own_id = identity.config.env
     # Another may have the same spaces, and does not have to be this one.
-    env_id = folder.env(own_id if isinstance(env, str) and full_id(env) == own_id else None)
+    folder.env(own_id if isinstance(env, str) and full_id(env) == own_id else None)
     checkpoints = Checkpoints(folder.path, identity.config)
     for step in checkpoints.steps():
         with contextlib.suppress(Damaged):
@@ -135,9 +143,6 @@ def _read_run(folder: Folder, env: Any) -> SavedModel:
             break
     else:
         raise UsageError(f"{folder.path} holds no intact checkpoint")
-    if identity.spaces is None:
-        with contextlib.closing(Env(env_id)) as own:
-            identity = identity._replace(spaces=own.spaces)
     return SavedModel(identity, step, step, episodes, arrays, folder.versions())
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from mepg.api.arguments import as_python
 from mepg.display import table
-from mepg.run.logs import TensorBoard
+from mepg.storage.logs import TensorBoard
 
 INFO, DEBUG = 20, 10  # levels, as in Python's logging
 

@@ -21,14 +21,14 @@ from mepg.api.callbacks import Callbacks, step_locals
 from mepg.api.files import Location, name_of, read_model
 from mepg.api.logger import Logger
 from mepg.api.storage import Storage, require_cpu
-from mepg.core.settings import from_json, to_json
 from mepg.envs.vector import make_envs
 from mepg.errors import UsageError
-from mepg.run.config import MAX_SEED
-from mepg.run.folder import versions
-from mepg.run.loop import Loop
-from mepg.run.threads import limit_threads
+from mepg.settings import from_json, to_json
 from mepg.signals import interrupt_between_steps
+from mepg.storage.folder import versions
+from mepg.training.config import MAX_SEED
+from mepg.training.loop import Loop
+from mepg.training.threads import limit_threads
 
 OF_THIS_MACHINE = ("threads", "backend")  # not what was saved on another
 
@@ -122,7 +122,7 @@ class Model(Storage):
         require_cpu(device)
         if not _init_setup_model:
             raise UsageError("_init_setup_model=False: networks are made when there is an environment; leave out env")
-        self._run_settings = run_settings(others)  # normalize_obs, threads, and whatever else run/config.py declares
+        self._run_settings = run_settings(others)  # normalize_obs, threads, and whatever else Config declares
         _prepare(self._run_settings["threads"])
         self.verbose, self.tensorboard_log = verbose, tensorboard_log
         seed = np.random.SeedSequence().generate_state(1)[0] if seed is None else seed
@@ -144,6 +144,10 @@ class Model(Storage):
         """Refuse what would have no effect. An attribute of the user's own is left alone."""
         if name in FIXED:
             raise AttributeError(f"{name} cannot be set: {FIXED[name]}")
+        if name == "verbose":
+            value = whole(name, int(value) if isinstance(value, bool | np.bool) else value or 0, least=0)
+        if name == "tensorboard_log" and not isinstance(value, str | Path | None):
+            raise UsageError(f"{name} is the path of a folder, not {value!r:.80}")
         super().__setattr__(name, value)
 
     # Learning
@@ -210,7 +214,7 @@ class Model(Storage):
                     variables |= step_locals(record, self._spaces.scale(actions), loop.obs.copy())
                     if not callbacks.after_step(variables):
                         break
-        loop.settle()
+        loop.check_finite()
         callbacks.end()
         if loop.updates == 0:
             warnings.warn(
@@ -269,11 +273,13 @@ class Model(Storage):
 
     def set_logger(self, logger: Any) -> None:
         """Log with another one: anything with `record` and `dump`, such as Stable-Baselines3's."""
+        if not (callable(getattr(logger, "record", None)) and callable(getattr(logger, "dump", None))):
+            raise UsageError(f"a logger has the methods record and dump, and {logger!r:.80} has not")
         self._logger, self._custom_logger = logger, True
 
     def _open_log(self, name: str | None, *, anew: bool) -> None:
         """Log this call of `learn` to tensorboard_log/ME_SAC_1, ME_SAC_2, ..., or go on with the latest of them."""
-        folder = self._log_folder(name or type(self).__name__, anew=anew)
+        folder = self._log_folder(str(name or type(self).__name__), anew=anew)
         if self._logger is None or self._logger.dir != (folder and str(folder)):
             self.logger.close()
             self._logger = Logger(folder, verbose=self.verbose)
@@ -307,7 +313,8 @@ class Model(Storage):
         :param custom_objects: as `others`, in a dictionary
         :param print_system_info: print the versions that it was saved with, and those that are here
         :param best: of a run's folder, the policy of its best evaluation; it continues to learn with a new Adam
-        :param others: arguments of the class that are to be other than they were saved, such as buffer_size
+        :param others: arguments of the class that are to be other than they were saved, such as buffer_size; None: as
+            they were saved
         """
         require_new_episodes(force_reset)
         custom = _replacements(custom_objects, predicts_only=env is None)
@@ -324,7 +331,7 @@ class Model(Storage):
         same = run_settings({name: value for name, value in vars(config).items() if name not in OF_THIS_MACHINE})
         count = config.envs if env is None or isinstance(env, str) else _count(env)
         same |= {"spec": config.spec, "seed": config.seed, "device": device, "n_envs": count}
-        model = kind(**same | custom | others)
+        model = kind(**same | {name: value for name, value in (custom | others).items() if value is not None})
         if not isinstance(env, str | None) and model.n_envs != count:
             raise UsageError(f"n_envs={model.n_envs} makes copies of an environment by its id; this one is ready-made")
         model._restore(saved, path, best=best)
@@ -358,7 +365,7 @@ def _listed(versions: Mapping[str, str]) -> str:
 
 def algorithm(name: str) -> type[Model]:
     """The class for any name that `mepg list` prints, such as "me-sac-r", or for "my_module:name" of your own."""
-    algos.trust(name)
+    algos.import_named(name)
     return _class_of(name)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mepg.errors import UsageError, unknown
-from mepg.run.files import Arrays
+from mepg.storage.files import Arrays
 
 
 def nested(arrays: Arrays) -> dict[str, Any]:

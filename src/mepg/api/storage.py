@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Self
 
 from mepg.api.acting import Acting, Loaded
 from mepg.api.files import Location, SavedModel, name_of, read_model, read_rows, run_at, write, write_rows
 from mepg.api.parameters import flat, nested, replaced
-from mepg.core.settings import describe
 from mepg.envs.vector import make_envs
 from mepg.errors import UsageError
-from mepg.run.checkpoint import flatten, unflatten
-from mepg.run.config import Config
-from mepg.run.files import Damaged
-from mepg.run.folder import versions
-from mepg.run.identity import Identity
-from mepg.run.loop import Loop
-from mepg.run.policy import read_best, ready_to_learn
-from mepg.run.program import Program
-from mepg.run.questions import Questions
-from mepg.run.replay import Replay
+from mepg.settings import describe
+from mepg.storage.checkpoint import flatten, unflatten
+from mepg.storage.files import Damaged
+from mepg.storage.folder import versions
+from mepg.storage.identity import Identity
+from mepg.storage.policy import read_best, ready_to_learn
+from mepg.training.config import Config
+from mepg.training.loop import Loop
+from mepg.training.program import Program
+from mepg.training.queries import AgentQueries
+from mepg.training.replay import Replay
 
 # What Stable-Baselines3 would leave out of a file, or is asked to, and is not in ours anyway.
 NOT_SAVED = frozenset(
@@ -41,11 +42,11 @@ class Storage(Acting):
     def get_parameters(self) -> dict[str, Any]:
         """All arrays of the agent's state, by name: {"actor": {"params": {"0": {"w": ...}}}}; copies."""
         with self._still() as now:
-            return nested(_by_name(self._program.unflatten(now.held)))
+            return nested(_by_name(self._program.unflatten(now.device_state)))
 
     def set_parameters(
         self,
-        load_path_or_dict: Location | dict[str, Any],
+        load_path_or_dict: Location | Mapping[str, Any],
         exact_match: bool = True,
         device: str = "auto",
     ) -> None:
@@ -54,16 +55,16 @@ class Storage(Acting):
         :param exact_match: refuse unless all are given; False: set only those that are given
         """
         require_cpu(device)
-        if isinstance(load_path_or_dict, dict):
+        if isinstance(load_path_or_dict, Mapping):
             given = flat(load_path_or_dict)
         else:
             arrays = read_model(load_path_or_dict).arrays
             given = {name.removeprefix("agent."): array for name, array in arrays.items()}
         with self._still() as now:
-            state = self._program.unflatten(now.held)
+            state = self._program.unflatten(now.device_state)
             arrays = replaced(_by_name(state), given, all_of_them=exact_match)
             named = {f"agent.{name}": array for name, array in arrays.items()}
-            now.held = self._program.flatten(unflatten(named, state, "agent"))
+            now.device_state = self._program.flatten(unflatten(named, state, "agent"))
 
     def save(self, path: Location, exclude: Any = None, include: Any = None) -> None:
         """Write the model to a file, or into an open one: networks, optimisers, normaliser, spec and counters.
@@ -72,13 +73,14 @@ class Storage(Acting):
         """
         if include:
             raise UsageError(f"include={include!r}: a model's file holds all but the replay memory: save_replay_buffer")
-        if kept := [name for name in exclude or () if name not in NOT_SAVED]:
+        names = exclude if isinstance(exclude, Iterable) and not isinstance(exclude, str) else [exclude]
+        if kept := [name for name in names if name is not None and name not in NOT_SAVED]:
             raise UsageError(f"exclude={kept!r}: a model's file holds all that it takes to load it; leave exclude out")
         spaces = self._need_spaces()
         with self._still() as now:
             if isinstance(now, Loop):
-                now.settle()  # networks that are no longer finite are not worth a file
-            arrays = flatten(self._program.unflatten(now.held), "agent")
+                now.check_finite()  # networks that are no longer finite are not worth a file
+            arrays = flatten(self._program.unflatten(now.device_state), "agent")
             identity = Identity(self._config, spaces)
             saved = SavedModel(
                 identity, now.step, self.num_timesteps, now.next_episode, arrays, versions(self._config.backend)
@@ -89,11 +91,10 @@ class Storage(Acting):
     def _restore(self, saved: SavedModel, path: Location, *, best: bool) -> None:
         """Take on what a file holds, without an environment to learn in."""
         (config, spaces), steps, num_timesteps = saved.identity, saved.steps, saved.num_timesteps
-        assert spaces is not None
         self._spaces = spaces
         self._config = replace(self._make_config(spaces.id, self._n_envs), backend=Program.backend)
         agent = self._config.build(spaces.sizes)
-        self._program, self._questions = Program(self._config, agent, spaces.sizes), Questions(agent, self.seed)
+        self._program, self._questions = Program(self._config, agent, spaces.sizes), AgentQueries(agent, self.seed)
         template = self._program.template
         try:
             state = unflatten(saved.arrays, template, "agent")
@@ -155,8 +156,8 @@ class Storage(Acting):
             if now.replay is not None:
                 replay = Replay(now.replay.capacity, now.replay.sizes)
                 replay.restore_from(now.replay)
-            held = self._program.flatten(self._program.unflatten(now.held))
-            twin._standing = Loaded(held, now.step, now.next_episode, replay, threading.RLock())
+            device_state = self._program.flatten(self._program.unflatten(now.device_state))
+            twin._standing = Loaded(device_state, now.step, now.next_episode, replay, threading.RLock())
         return twin
 
 
@@ -169,7 +170,6 @@ def require_cpu(device: Any) -> None:
 def _require_same_networks(saved: SavedModel, config: Config, name: str) -> None:
     """If a file's arrays fit the networks that were saved, but not these: say what was asked to be different."""
     then, spaces = saved.identity
-    assert spaces is not None
     try:
         unflatten(saved.arrays, Program(then, then.build(spaces.sizes), spaces.sizes).template, "agent")
     except Damaged:

@@ -11,10 +11,10 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from mepg.api.arguments import whole
 from mepg.envs.spaces import StepResult
 from mepg.envs.vector import Envs
 from mepg.errors import UsageError
-from mepg.words import many
 
 Indices = None | int | Iterable[int]  # all environments, one, or some
 
@@ -40,7 +40,9 @@ class VecEnv:
 
     def seed(self, seed: int | None = None) -> list[int]:
         """Set the seed of the next reset; gives each environment's own."""
-        self._seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else int(seed)
+        self._seed = (
+            int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else whole("seed", seed, least=0)
+        )
         return [self._seed + index for index in range(self.num_envs)]
 
     def reset(self) -> npt.NDArray[Any]:
@@ -58,11 +60,7 @@ class VecEnv:
         return self.step_wait()
 
     def step_async(self, actions: npt.ArrayLike) -> None:
-        space = self._envs.spaces.actions
-        shape, own = (self.num_envs, *space.shape), np.array(actions, space.dtype)  # a copy: it becomes theirs
-        if own.shape != shape:
-            raise UsageError(f"actions for {many(self.num_envs, 'environment')} have shape {shape}, not {own.shape}")
-        self._actions = own
+        self._actions = self._envs.spaces.read_own_actions(actions, self.num_envs)
 
     def step_wait(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], list[Any]]:
         if self._actions is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,8 @@ from mepg.algos import find
 from mepg.bench.peers import Peer
 from mepg.errors import RunFailure
 from mepg.native.build import CannotBuild, find_compiler
-from mepg.run.folder import versions
+from mepg.signals import cleaning_up
+from mepg.storage.folder import versions
 
 MAIN = ("me-ddpg", "ddpg", "td3", "me-sac", "sac")
 ENSEMBLES = ("redq", "redq-ours", "redq-utd20", "droq", "sunrise", "sunrise-ucb", "ace-flat", "ace")
@@ -107,10 +109,15 @@ class Contender:
         self._errors.close()
 
 
+def _close(contenders: Iterable[Contender]) -> None:
+    for contender in contenders:
+        contender.close()
+
+
 def in_turns(what: str, contenders: dict[str, Contender], rounds: int, watch: Watch) -> dict[str, Answers]:
     """`rounds` turns of each, one after the other, never two at once."""
     answers: dict[str, Answers] = {name: [] for name in contenders}
-    try:
+    with cleaning_up(lambda: _close(contenders.values())):
         watch(f"{what}: starting", 0, rounds)
         for contender in contenders.values():
             contender.settle()
@@ -119,9 +126,6 @@ def in_turns(what: str, contenders: dict[str, Contender], rounds: int, watch: Wa
             for name, contender in contenders.items():
                 contender.tell()
                 answers[name].append(contender.wait())
-    finally:
-        for contender in contenders.values():
-            contender.close()
     return answers
 
 
@@ -272,7 +276,7 @@ def _pair(name: str, settings: list[str], rounds: int, cores: list[int], watch: 
     task = {"what": "loop", "algorithm": "me-ddpg", "env": LOOP_ENVS[0], "set": settings}
     pair = [Contender(task, [core]) for core in cores[:2]]
     alone, together = [], []
-    try:
+    with cleaning_up(lambda: _close(pair)):
         for run in pair:
             run.settle()
         for turn in range(rounds):
@@ -283,9 +287,6 @@ def _pair(name: str, settings: list[str], rounds: int, cores: list[int], watch: 
             for run in pair:
                 run.tell()
             together += [run.wait()["seconds"] for run in pair]
-    finally:
-        for run in pair:
-            run.close()
     return {
         "throughput_against_one": float(2 * np.median(alone) / np.median(together)),
         "steps_per_second": float(2 / np.median(together)),
@@ -335,7 +336,8 @@ def _first_step(one: list[int], watch: Watch) -> dict[str, float]:
     """Seconds from the command to the first step with an update: with nothing compiled yet, and the second time."""
     task = {"what": "first_step", "algorithm": "me-sac", "env": LOOP_ENVS[0]}
     seconds = []
-    with tempfile.TemporaryDirectory() as cache:
+    cache = tempfile.mkdtemp(prefix="mepg-bench-")
+    with cleaning_up(lambda: shutil.rmtree(cache, ignore_errors=True)):
         for turn in range(4):
             watch("time to the first step", turn, 4)
             began = time.perf_counter()

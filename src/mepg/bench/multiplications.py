@@ -14,7 +14,7 @@ from jax.extend.core import jaxprs_in_params
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from mepg.core.types import Agent, Array, Sizes
-from mepg.run.replay import row_width, unpack
+from mepg.training.replay import row_width, unpack
 
 Shape = tuple[int, int, int]  # (m, k, n): [m, k] times [k, n]
 

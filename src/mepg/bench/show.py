@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from mepg.bench.measure import AS_PEERS, AS_SBX, MAIN
 from mepg.paper.experiments import select
 from mepg.paper.tables import paper_table
-from mepg.run.files import write_whole
+from mepg.storage.files import write_whole
 from mepg.words import many
 
 Results = Mapping[str, Any]

@@ -18,7 +18,7 @@ import numpy as np
 from mepg.system import peak_memory
 
 if TYPE_CHECKING:
-    from mepg.run.program import Program
+    from mepg.training.program import Program
 
 WARMUP = 300  # steps
 Work = Callable[[], dict[str, float]]
@@ -27,9 +27,9 @@ Work = Callable[[], dict[str, float]]
 def main() -> None:
     """Work whenever told to, until standard input is closed."""
     task: dict[str, Any] = json.loads(sys.argv[1])
-    from mepg.run import machine
+    from mepg.storage.compilation_cache import configure_jax
 
-    machine.take_over(task["threads"])
+    configure_jax(task["threads"])
     work = _TASKS[task["what"]](task)
     print(json.dumps({"ready": True}), flush=True)
     for _ in sys.stdin:
@@ -39,10 +39,10 @@ def main() -> None:
 
 
 def _config(task: dict[str, Any], *settings: str) -> Any:
-    from mepg.algos import trust
-    from mepg.run.config import Config
+    from mepg.algos import import_named
+    from mepg.training.config import Config
 
-    trust(task["algorithm"])  # the user named it
+    import_named(task["algorithm"])  # the user named it
     settings = (*settings, *task.get("set", ()))
     more = {"backend": task.get("backend", "auto"), "threads": task["threads"], "eval_every": 10**9, "steps": 10**8}
     return Config.make(task["algorithm"], list(settings), env=task["env"], **more)
@@ -50,8 +50,8 @@ def _config(task: dict[str, Any], *settings: str) -> Any:
 
 def updates(task: dict[str, Any]) -> Work:
     """An agent that learns from one batch, over and over, by XLA and in native code; and its multiplications alone."""
-    from mepg.run.assembly import make_program
-    from mepg.run.replay import row_width
+    from mepg.training.assembly import make_program
+    from mepg.training.replay import row_width
 
     config, sizes = _config(task), _sizes(task["env"])
     spec, agent = config.spec, config.build(sizes)
@@ -67,13 +67,13 @@ def updates(task: dict[str, Any]) -> Work:
     multiply, count = _multiplier(config, sizes)
 
     def learner(program: Program) -> Callable[[], None]:
-        held, memory, step = program.init(), program.begin(program.nothing_yet(), 0, 0), 0
+        state, carry, step = program.init(), program.begin(program.empty_carry(), 0, 0), 0
 
         def learn() -> None:
-            nonlocal held, memory, step
+            nonlocal state, carry, step
             for _ in range(count // spec.updates_per_step):
                 step += 1
-                held, _, (_, memory) = program.learn(held, rows, numbers, memory, obs, step)
+                state, _, (_, carry) = program.learn(state, rows, numbers, carry, obs, step)
 
         return learn
 
@@ -222,7 +222,7 @@ def _multiplier(config: Any, sizes: Any) -> tuple[Any, int]:
 def _make_loop(task: dict[str, Any]) -> Any:
     from mepg.envs.env import Env
     from mepg.envs.vector import make_envs
-    from mepg.run.assembly import assemble
+    from mepg.training.assembly import assemble
 
     config = _config(task, f"warmup={WARMUP}")
     return assemble(config, make_envs(config.env), Env(config.env))

@@ -32,7 +32,7 @@ def answer(arguments: Arguments) -> Answer:
     from mepg.bench.peers import prepare
     from mepg.bench.show import draw, to_markdown, updates_table
     from mepg.envs.env import Env
-    from mepg.run.files import write_json, write_whole
+    from mepg.storage.files import write_json, write_whole
 
     flags.require("rounds", arguments.rounds)
     for name in arguments.algorithms:

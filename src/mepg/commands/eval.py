@@ -24,10 +24,10 @@ def answer(arguments: Arguments) -> Answer:
 
     from mepg.envs.env import Env
     from mepg.envs.video import Film
-    from mepg.run.evaluate import play
-    from mepg.run.folder import Folder
-    from mepg.run.keys import episode_seed
-    from mepg.run.policy import load_policy
+    from mepg.storage.folder import Folder
+    from mepg.storage.policy import load_policy
+    from mepg.training.evaluate import play
+    from mepg.training.keys import episode_seed
 
     flags.require_episodes(arguments)
     if arguments.render and arguments.video:
@@ -37,7 +37,7 @@ def answer(arguments: Arguments) -> Answer:
     folder = Folder(arguments.run)
     film = contextlib.nullcontext() if arguments.video is None else Film(arguments.video)
     env = Env(folder.env(arguments.env), "human" if arguments.render else "rgb_array" if arguments.video else None)
-    policy = load_policy(folder, env, best=arguments.best)
+    policy = load_policy(folder, env.spaces, best=arguments.best)
     arguments.say(policy.title)
     episodes = []
     for i in range(arguments.episodes):

@@ -26,7 +26,7 @@ def add_arguments(parser: Parser) -> None:
 def answer(arguments: Arguments) -> Answer:
     from mepg.export.card import write_card
     from mepg.export.onnx import require_onnx
-    from mepg.run.folder import Folder
+    from mepg.storage.folder import Folder
 
     programs = arguments.onnx or arguments.numpy or arguments.c
     if not (programs or arguments.card):

@@ -20,9 +20,9 @@ def add_arguments(parser: Parser) -> None:
 
 def answer(arguments: Arguments) -> Answer:
     from mepg.report.inspection import MOST, draw_inspections, in_words
-    from mepg.run.files import not_writable, write_whole
-    from mepg.run.folder import Folder
     from mepg.run.inspection import inspect_run, write_inspection
+    from mepg.storage.files import not_writable, write_whole
+    from mepg.storage.folder import Folder
 
     flags.require_episodes(arguments)
     if arguments.out.suffix != ".png":

@@ -22,7 +22,7 @@ def answer(arguments: Arguments) -> Answer:
 
 def _runs(arguments: Arguments) -> Answer:
     from mepg.report.runs import collect
-    from mepg.run.folder import Folder
+    from mepg.storage.folder import Folder
 
     runs, problems = collect(arguments.runs)
     if not runs and problems:

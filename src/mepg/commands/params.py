@@ -11,9 +11,9 @@ def add_arguments(parser: Parser) -> None:
 
 def answer(arguments: Arguments) -> Answer:
     from mepg.algos import algorithms, count_parameters
-    from mepg.core.arithmetic import ours
     from mepg.envs.env import Env
     from mepg.envs.simulators import full_id
+    from mepg.jax_defaults import with_jax_defaults
     from mepg.paper.tasks import PAPER_TASKS
 
     tasks = PAPER_TASKS
@@ -23,7 +23,7 @@ def answer(arguments: Arguments) -> Answer:
     kind = next(iter(tasks.values())).action_kind
     able = {name: algorithm for name, algorithm in algorithms().items() if kind in algorithm.actions}
     counts = {
-        name: {env: ours(count_parameters)(algorithm, sizes)._asdict() for env, sizes in tasks.items()}
+        name: {env: with_jax_defaults(count_parameters)(algorithm, sizes)._asdict() for env, sizes in tasks.items()}
         for name, algorithm in able.items()
     }
     lines = ["Parameters in thousands, target networks included: as the paper counts | all", ""]

@@ -14,7 +14,7 @@ def add_arguments(parser: Parser) -> None:
 def answer(arguments: Arguments) -> Answer:
     from mepg.report.figures import draw_curves, own_curves
     from mepg.report.runs import collect
-    from mepg.run.files import write_whole
+    from mepg.storage.files import write_whole
 
     kind = arguments.out.suffix.removeprefix(".")
     if kind not in ("png", "svg"):

@@ -7,13 +7,13 @@ from mepg import flags
 from mepg.commands import Answer, Arguments, Parser
 from mepg.errors import UsageError
 from mepg.process import EXIT_FAILURE
-from mepg.run.config import Config, settings_of
 from mepg.signals import status_of, stopping
+from mepg.training.config import Config, settings_of
 from mepg.words import duration, many
 
 if TYPE_CHECKING:
-    from mepg.engine.schedule import Stock
     from mepg.paper.experiments import Selection
+    from mepg.scheduler.schedule import Stock
 
 COMPUTES, SAVES = True, True
 
@@ -51,9 +51,9 @@ def _seeds(text: str) -> tuple[int, ...]:
 
 def answer(arguments: Arguments) -> Answer:
     from mepg.display import Board
-    from mepg.engine.schedule import carry_out, claim, take_stock
     from mepg.paper.experiments import jobs
     from mepg.paper.report import write_report
+    from mepg.scheduler.schedule import carry_out, claim, take_stock
 
     selections = _selections(arguments)
     results, backend = arguments.results, arguments.backend
@@ -108,8 +108,8 @@ def _what_there_is_to_do(arguments: Arguments, stock: "Stock") -> Answer:
     from rich.console import Console
     from rich.progress import track
 
-    from mepg.engine.local import Local
-    from mepg.engine.speed import kind, measure
+    from mepg.scheduler.local import Local
+    from mepg.scheduler.speed import kind, measure
 
     workers = Local(arguments.workers).capacity()
     missing, finished = stock.missing, len(stock.finished)

@@ -11,7 +11,7 @@ def add_arguments(parser: Parser) -> None:
 
 def answer(arguments: Arguments) -> Answer:
     from mepg import algos
-    from mepg.core.settings import apply_settings, describe, to_json
+    from mepg.settings import apply_settings, describe, to_json
 
     algorithm = algos.find(arguments.algorithm)
     spec = apply_settings(algorithm.spec, arguments.set)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from mepg import flags
 from mepg.commands import Answer, Arguments, Parser
 from mepg.process import program
-from mepg.run.config import Config, Sitting
 from mepg.signals import status_of, stopping
+from mepg.training.config import Config, SessionOptions
 from mepg.words import duration, many
 
 if TYPE_CHECKING:
-    from mepg.run.folder import Folder
     from mepg.run.session import Session
+    from mepg.storage.folder import Folder
 
 COMPUTES, SAVES = True, True
 
@@ -24,7 +24,7 @@ def add_arguments(parser: Parser) -> None:
     flags.add_path(parser, "--config", "FILE", "settings as JSON, such as those that `tune` found")
     flags.add_path(parser, "--out", "DIR", "the run's folder (one under runs/, named after the settings)")
     flags.add_settings(parser, Config)
-    flags.add_settings(parser, Sitting)
+    flags.add_settings(parser, SessionOptions)
     flags.add_set(parser)
 
 
@@ -32,17 +32,18 @@ def answer(arguments: Arguments) -> Answer:
     if arguments.algorithm is None or arguments.env is None:
         arguments.parser.error("the following arguments are required: ALGO, --env; or a --config that names them")
     from mepg.display import Display, preparing
-    from mepg.run.folder import Folder
     from mepg.run.session import Session
+    from mepg.storage.files import is_there
+    from mepg.storage.folder import Folder
 
     config = Config.make(arguments.algorithm, arguments.set, env=arguments.env, **flags.said(arguments, Config))
     named_after = arguments.set if arguments.config is None else [arguments.config.stem]
     path = arguments.out or Path("runs") / config.folder_name(named_after)
-    folder, sitting = Folder(path), Sitting(**flags.said(arguments, Sitting))
+    folder, options = Folder(path), SessionOptions(**flags.said(arguments, SessionOptions))
     result, how = folder.finished(config), "Already finished"
     if result is None:
         with preparing(quiet=arguments.json):
-            session = Session(config, path, sitting)
+            session = Session(config, path, options)
         with session:
             with Display(session, quiet=arguments.json) as display, stopping(session.stop):
                 for record in session:
@@ -50,11 +51,11 @@ def answer(arguments: Arguments) -> Answer:
             if session.result is None:
                 return _stopped(session)
         result, how = session.result, "Finished"
-    if not folder.curve_file.exists():
+    if not is_there(folder.curve_file):
         from mepg.report.figures import draw_learning_curve  # takes a second: not before the first step
 
         title = f"{config.algorithm} on {config.env}, seed {config.seed}"
-        draw_learning_curve(folder.curve_file, title, folder.evaluations(config))
+        draw_learning_curve(folder.curve_file, title, folder.evaluations(folder.config()))
     data = {"run": str(path), "finished": True, **result, "replay_bytes": folder.replay_bytes()}
     return Answer(data, _ending(how, folder, config, result))
 

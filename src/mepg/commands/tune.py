@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from mepg import flags
 from mepg.commands import Answer, Arguments, Parser
 from mepg.process import EXIT_FAILURE, plain, program
-from mepg.run.config import Config, settings_of
 from mepg.signals import status_of, stopping
+from mepg.training.config import Config, settings_of
 from mepg.words import many
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def add_arguments(parser: Parser) -> None:
 
 
 def answer(arguments: Arguments) -> Answer:
-    from mepg.engine.schedule import carry_out, claim
     from mepg.envs.env import Env
+    from mepg.scheduler.schedule import carry_out, claim
     from mepg.tune.space import default_space, parse_space
     from mepg.tune.study import Question, Study, require_optuna
 

@@ -10,8 +10,8 @@ from mepg.process import EXIT_FAILURE
 from mepg.words import many
 
 if TYPE_CHECKING:
-    from mepg.run.folder import Folder
     from mepg.run.verify import Verdict
+    from mepg.storage.folder import Folder
 
 SHOWN = 3  # differences of a run that are printed
 
@@ -23,16 +23,16 @@ def add_arguments(parser: Parser) -> None:
 
 
 def answer(arguments: Arguments) -> Answer:
-    from mepg.run import machine
-    from mepg.run.folder import Folder
     from mepg.run.verify import TOLERANCE, verify
+    from mepg.storage.compilation_cache import configure_jax
+    from mepg.storage.folder import Folder
 
     flags.require("steps", arguments.steps)
     folders = [Folder(path) for path in arguments.runs]
     threads = {folder.config().threads for folder in folders}
     if len(threads) > 1:
         raise UsageError("these runs were computed on different numbers of cores: verify them one by one")
-    machine.take_over(*threads)
+    configure_jax(*threads)
     data, agree = [], True
     for folder in folders:
         verdict = verify(folder, arguments.steps, arguments.env)

@@ -13,7 +13,7 @@ from mepg.core.critics import Critics, make_critics
 from mepg.core.nets import BatchNorm
 from mepg.core.policies import Policy, add_noise, make_policy
 from mepg.core.posterior import beliefs
-from mepg.core.search import begin_search, most_promising
+from mepg.core.search import begin_search, choose_proposal
 from mepg.core.spec import ActorSpec, Spec
 from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metrics, Sizes, Trainable
 from mepg.core.update import Actor, Networks, init_trainable, policy_loss, temperature_of, update
@@ -72,7 +72,7 @@ def init(nets: Networks, spec: ActorSpec, key: Key) -> AgentState:
     )
 
 
-def explore(nets: Networks, spec: Spec, state: AgentState, memory: Any, obs: Array, key: Key) -> tuple[Array, Any]:
+def explore(nets: Networks, spec: Spec, state: AgentState, carry: Any, obs: Array, key: Key) -> tuple[Array, Any]:
     """a ~ pi(s), and noise; or with a search the most promising of several such proposals."""
     k_sample, k_noise = jax.random.split(key)
     theta = state.critic.params
@@ -82,9 +82,9 @@ def explore(nets: Networks, spec: Spec, state: AgentState, memory: Any, obs: Arr
         return add_noise(spec.exploration, action, k_noise)
 
     if spec.search is None:
-        return propose(obs), memory
+        return propose(obs), carry
     proposals = propose(jnp.tile(obs, (spec.search.proposals, 1)))
-    return most_promising(spec.search, proposals, nets.critics, theta, memory, obs, spec), memory
+    return choose_proposal(spec.search, proposals, nets.critics, theta, carry, obs, spec), carry
 
 
 def exploit(nets: Networks, state: AgentState, obs: Array) -> Array:

@@ -109,9 +109,9 @@ def _affine_forward(multiply: Multiply, w: Array, b: Array, x: Array) -> tuple[A
     return affine(multiply, w, b, x), (w, x)
 
 
-def _affine_backward(multiply: Multiply, kept: tuple[Array, Array], dz: Array) -> tuple[Array, Array, Array]:
+def _affine_backward(multiply: Multiply, residuals: tuple[Array, Array], dz: Array) -> tuple[Array, Array, Array]:
     """dw = x' dz, db = sum dz, dx = dz w'."""
-    w, x = kept
+    w, x = residuals
     # A single output's dz is a column, for which the compiler has no good program on the right side.
     dw = multiply(dz.T, x).T if dz.shape[-1] == 1 else multiply(x.T, dz)
     return dw, dz.sum(axis=0), multiply(dz, w.T)

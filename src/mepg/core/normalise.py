@@ -8,8 +8,8 @@ import jax.numpy as jnp
 
 from mepg.core.types import Agent, Array, Batch, Beliefs, Key, Metrics, Sizes
 
-LARGEST = 10.0  # standard deviations; as in Stable-Baselines3's VecNormalize, and so is the next
-TINY = 1e-8  # a number that never varies must not be divided by 0
+CLIP = 10.0  # standard deviations; as in Stable-Baselines3's VecNormalize, and so is the next
+EPSILON = 1e-8  # a number that never varies must not be divided by 0
 
 
 class Normalised(NamedTuple):
@@ -27,8 +27,8 @@ def normalised(agent: Agent, sizes: Sizes) -> Agent:
     def init(key: Key) -> Normalised:
         return Normalised(agent.init(key), jnp.int32(0), jnp.zeros(sizes.obs), jnp.ones(sizes.obs))
 
-    def explore(state: Normalised, memory: Any, obs: Array, key: Key) -> tuple[Array, Any]:
-        return agent.explore(state.agent, memory, normalise(state, obs), key)
+    def explore(state: Normalised, carry: Any, obs: Array, key: Key) -> tuple[Array, Any]:
+        return agent.explore(state.agent, carry, normalise(state, obs), key)
 
     def exploit(state: Normalised, obs: Array) -> Array:
         return agent.exploit(state.agent, normalise(state, obs))
@@ -52,15 +52,15 @@ def _normalised_beliefs(inner: Beliefs) -> Beliefs:
 
 
 def normalise(state: Normalised, obs: Array) -> Array:
-    """(s - mean) / sqrt(variance + tiny), not further from 0 than `LARGEST`."""
-    return jnp.clip((obs - state.mean) / jnp.sqrt(state.variance + TINY), -LARGEST, LARGEST)
+    """(s - mean) / sqrt(variance + tiny), not further from 0 than `CLIP`."""
+    return jnp.clip((obs - state.mean) / jnp.sqrt(state.variance + EPSILON), -CLIP, CLIP)
 
 
 def observe(state: Normalised, obs: Array) -> Normalised:
     """Mean and variance with one more batch: those of the two groups together (Chan, Golub and LeVeque)."""
     count = state.batches + 1
     share = 1.0 / count
-    apart = obs.mean(axis=0) - state.mean
+    delta = obs.mean(axis=0) - state.mean
     # Before the first batch mean and variance stand for no observation, and weigh nothing.
-    variance = (1 - share) * state.variance + share * obs.var(axis=0) + share * (1 - share) * apart**2
-    return state._replace(batches=count, mean=state.mean + share * apart, variance=variance)
+    variance = (1 - share) * state.variance + share * obs.var(axis=0) + share * (1 - share) * delta**2
+    return state._replace(batches=count, mean=state.mean + share * delta, variance=variance)

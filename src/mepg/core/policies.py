@@ -76,7 +76,7 @@ def add_noise(noise: Noise | None, action: Array, key: Key) -> Array:
     return jnp.clip(action + eps, -1.0, 1.0)
 
 
-def follow_best(proposals: Array, values: Array) -> Array:
+def best_proposal(proposals: Array, values: Array) -> Array:
     """Each state's proposal of the highest value: [K, B, ...], [K, B] -> [B, ...]."""
     best = values.argmax(axis=0).reshape(1, -1, *(1,) * (proposals.ndim - 2))
     return jnp.take_along_axis(proposals, best, axis=0).squeeze(0)

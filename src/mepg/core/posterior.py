@@ -32,8 +32,8 @@ def posterior(critics: Critics, theta: Mlp, obs: Array, action: Array, spec: Cri
         q = critics.q(theta, obs, action)  # [N, B]
         return Posterior(q, jnp.zeros((*q.shape, 0)))
     if spec.dropout.linear:
-        value, parts = critics.all(theta, obs, action, None)
-        return Posterior(critics.mean(value), mask_variance(spec.dropout) ** 0.5 * parts)
+        value, contributions = critics.all(theta, obs, action, None)
+        return Posterior(critics.mean(value), mask_variance(spec.dropout) ** 0.5 * contributions)
     masks = draw_rows(spec, len(theta[0].b), SAMPLES, jax.random.key(0))
 
     def q_under(number: Array) -> Array:
@@ -72,14 +72,14 @@ def mean(belief: Posterior) -> Array:
 
 def variance(belief: Posterior) -> Array:
     """Var[Q] = E[lambda sum_j c_j^2] + Var[Q_i], over the critics i: within them and between them. [B]"""
-    return jnp.square(belief.parts).sum(axis=-1).mean(axis=0) + belief.q.var(axis=0)
+    return jnp.square(belief.deviations).sum(axis=-1).mean(axis=0) + belief.q.var(axis=0)
 
 
 def covariance(belief: Posterior) -> Array:
     """Cov[Q, Q'] = E[lambda sum_j c_j c'_j] + Cov[Q_i, Q'_i]: of every input with every other. [B, B]"""
-    apart = belief.q - mean(belief)
-    within = jnp.einsum("nbj,ncj->bc", belief.parts, belief.parts)
-    return (within + jnp.einsum("nb,nc->bc", apart, apart)) / len(belief.q)
+    delta = belief.q - mean(belief)
+    within = jnp.einsum("nbj,ncj->bc", belief.deviations, belief.deviations)
+    return (within + jnp.einsum("nb,nc->bc", delta, delta)) / len(belief.q)
 
 
 def beliefs(

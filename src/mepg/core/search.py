@@ -1,4 +1,4 @@
-"""Exploring by choice: of several proposed actions, or of all there are, the one that the critics' masks speak for."""
+"""Directed carry: of several proposed actions, the one with the best upper confidence bound or Thompson sample."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import jax.numpy as jnp
 
 from mepg.core.critics import Critics
 from mepg.core.nets import Mlp
-from mepg.core.policies import follow_best
+from mepg.core.policies import best_proposal
 from mepg.core.posterior import draw_subnetwork, mean, posterior, q_of_subnetwork, variance
 from mepg.core.spec import CriticSpec, Search
 from mepg.core.types import Array, Key
 
 
 def begin_search(search: Search | None, spec: CriticSpec, key: Key) -> Any:
-    """What an episode's exploration remembers: for Thompson sampling, the sub-network that it asks."""
+    """The carry of an episode's exploration: for Thompson sampling, the sub-network that is asked throughout."""
     thompson = search is not None and search.how == "thompson"
     return draw_subnetwork(spec, spec.critics, key) if thompson else ()
 
 
-def most_promising(
-    search: Search, proposals: Array, critics: Critics, theta: Mlp, memory: Any, obs: Array, spec: CriticSpec
+def choose_proposal(
+    search: Search, proposals: Array, critics: Critics, theta: Mlp, carry: Any, obs: Array, spec: CriticSpec
 ) -> Array:
     """argmax_a E[Q(s, a)] + kappa Std[Q(s, a)], or argmax_a Q_m(s, a) for the episode's m, a among K proposals.
 
@@ -32,5 +32,5 @@ def most_promising(
         belief = posterior(critics, theta, rows, proposals, spec)
         value = mean(belief) + search.kappa * jnp.sqrt(variance(belief))
     else:
-        value = q_of_subnetwork(critics, theta, memory, rows, proposals)
-    return follow_best(proposals.reshape(-1, len(obs), proposals.shape[-1]), value.reshape(-1, len(obs)))
+        value = q_of_subnetwork(critics, theta, carry, rows, proposals)
+    return best_proposal(proposals.reshape(-1, len(obs), proposals.shape[-1]), value.reshape(-1, len(obs)))

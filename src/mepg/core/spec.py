@@ -7,12 +7,11 @@ The defaults are Table 5 of the paper, written here and nowhere else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
 from mepg.core.nets import Precision
-from mepg.core.settings import LATER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,18 +113,18 @@ class CriticSpec:
 
     critics: int = 1  # N
     dropout: Dropout | None = None  # None: always the complete network
-    quantiles: Quantiles | None = field(default=None, metadata=LATER)  # None: a critic's value is a number
-    huber: float | None = field(default=None, metadata=LATER)  # the distance from which the loss is a line; None: never
+    quantiles: Quantiles | None = None  # None: a critic's value is a number
+    huber: float | None = None  # the distance from which the loss is a line; None: never
     improve_on: Literal["first", "min", "mean"] = "min"  # the policy's view of N critics
     layer_norm: bool = False  # on the critics' hidden layers
     target_every: int = 2  # critic updates between two of the target networks' (D9)
     updates_per_step: int = 1  # critic updates for each step in the environment
 
     discount: float = 0.99  # gamma
-    n_step: int = field(default=1, metadata=LATER)  # rewards that are added up before the next value
+    n_step: int = 1  # rewards that are added up before the next value
     target_rate: float = 0.005  # eta
     critic_lr: float = 3e-4
-    adam_b1: float = field(default=0.9, metadata=LATER)  # of both: how long Adam remembers a gradient
+    adam_b1: float = 0.9  # of both: how long Adam remembers a gradient
     hidden: tuple[int, ...] = (256, 256)
     init: Literal["uniform", "orthogonal"] = "uniform"  # D10
     precision: Precision = "full"  # mixed: hidden layers multiply numbers rounded to bfloat16
@@ -221,7 +220,7 @@ class Spec(ActorSpec):
                 raise ValueError(
                     "search needs proposals that differ: set exploration.std, or gaussian for a stochastic policy"
                 )
-            require_doubt(self, self.search)
+            require_uncertainty(self, self.search)
 
     @property
     def stochastic(self) -> bool:
@@ -254,7 +253,7 @@ def _require_closed_form(spec: CriticSpec, dropout: Dropout) -> None:
         raise ValueError("dropout.masks=expected needs a squared error: set quantiles=none and huber=none")
 
 
-def require_doubt(spec: CriticSpec, search: Search) -> None:
+def require_uncertainty(spec: CriticSpec, search: Search) -> None:
     """Refuse a search by critics that are never in doubt, or whose doubt has no closed form where it needs one."""
     if spec.dropout is None and spec.critics == 1:
         raise ValueError("search needs critics that can be in doubt: set dropout.p, or critics to more than 1")

@@ -76,13 +76,13 @@ class AgentState(NamedTuple):
 
 
 class Posterior(NamedTuple):
-    """Q as a random variable: Q_i + sum_j parts_ij e_j, of a random critic i, with independent e_j of variance 1.
+    """Q as a random variable: Q_i + sum_j deviations_ij e_j, of a random critic i, with independent e_j of variance 1.
 
     `core.posterior` says where it comes from, and what its mean and covariance are.
     """
 
     q: Array  # [N, B]
-    parts: Array  # [N, B, J]; J is H for masked units, and 0 where nothing is masked
+    deviations: Array  # [N, B, J]; J is H for masked units, and 0 where nothing is masked
 
 
 class Beliefs(NamedTuple):
@@ -101,13 +101,13 @@ def _nothing(_: Key) -> Any:
 class Agent(NamedTuple):
     """An algorithm bound to an environment's sizes: pure functions. Actions are as in a `Batch`, float32.
 
-    What exploring has to remember within an episode, such as who explores or how noise goes on, is a
-    pytree of its own that `begin` makes and `explore` hands on. Most remember nothing.
+    What exploration carries from step to step within an episode, such as which member explores or the state of
+    correlated noise, is a pytree of its own: `begin` makes the carry, `explore` returns the next. For most it is ().
     """
 
     init: Callable[[Key], Any]  # -> state
-    explore: Callable[[Any, Any, Array, Key], tuple[Array, Any]]  # state, memory, s -> a, memory
+    explore: Callable[[Any, Any, Array, Key], tuple[Array, Any]]  # state, carry, s -> a, carry
     exploit: Callable[[Any, Array], Array]  # state, s -> a
     update: Callable[..., tuple[Any, Metrics]]  # state, batch, key -> state, metrics
-    begin: Callable[[Key], Any] = _nothing  # -> memory, at the beginning of an episode
+    begin: Callable[[Key], Any] = _nothing  # -> carry, at the beginning of an episode
     beliefs: Beliefs | None = None  # None: `mepg inspect` and `q_posterior` cannot be used

@@ -114,8 +114,8 @@ def name_of(env: Any) -> str:
     return str(known) if known else type(getattr(env, "unwrapped", env)).__name__
 
 
-def call(env_id: str, env: Any, what: str, length: int, *args: Any, **kwargs: Any) -> Any:
-    """An environment's `reset` or `step`, which must return `length` values; whatever it raises becomes one line."""
+def call(env_id: str, env: Any, what: str, length: int | None, *args: Any, **kwargs: Any) -> Any:
+    """An environment's `reset` or `step`, which returns `length` values; whatever it raises becomes one line."""
     try:
         with foreign_code:
             result = getattr(env, what)(*args, **kwargs)
@@ -125,7 +125,7 @@ def call(env_id: str, env: Any, what: str, length: int, *args: Any, **kwargs: An
         raise RunFailure(f"{env_id}'s {what} failed: one of its processes has ended ({one_line(error)})") from error
     except BaseException as error:  # sys.exit() too: the run would look finished
         raise RunFailure(f"{env_id}'s {what} raised {one_line(error)}") from error
-    if not isinstance(result, tuple) or len(result) != length:
+    if length is not None and (not isinstance(result, tuple) or len(result) != length):
         returned = many(len(result), "value") if isinstance(result, tuple) else kind_of(result)
         raise RunFailure(f"{env_id}'s {what} returned {returned}, not {length} values")
     return result

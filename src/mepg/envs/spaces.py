@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from mepg.core.types import Sizes
 from mepg.errors import RunFailure, UsageError
+from mepg.words import many
 
 Row = npt.NDArray[np.float32]  # an observation or an action; several of them have more axes in front
 LARGEST = float(np.finfo(np.float32).max)
@@ -48,7 +49,8 @@ class BoxActions:
             )
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
             raise UsageError(
-                f"{env_id} has infinite action bounds; give it finite ones with gymnasium.wrappers.TransformAction"
+                f"{env_id} has infinite action bounds; leave out gymnasium.wrappers.ClipAction, or give it "
+                "finite ones with gymnasium.wrappers.TransformAction"
             )
         if not (space.low < space.high).all() or 0 in space.shape:
             raise UsageError(f"{env_id} has an action that cannot vary: {space}")
@@ -264,6 +266,18 @@ class Spaces:
             )
         return self.unscale(numbers.reshape(-1, *self.actions.shape)), alone
 
+    def read_own_actions(self, given: npt.ArrayLike, count: int) -> npt.NDArray[Any]:
+        """A user's action for each of `count` environments, in their own space: a new array, which becomes theirs."""
+        numbers = _numbers(given, "action", self.actions.shape)
+        shape = (count, *self.actions.shape)
+        if numbers.shape != shape:
+            raise UsageError(f"actions for {many(count, 'environment')} have shape {shape}, not {numbers.shape}")
+        _require_finite(numbers, "action")
+        own = numbers.astype(self.actions.dtype)
+        if self.actions.kind == "discrete" and (own != numbers).any():
+            raise UsageError(f"the action holds {numbers[own != numbers][0]}, which is not a whole number")
+        return own
+
 
 def _observation_size(space: gymnasium.Space[Any], env_id: str) -> int:
     if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
@@ -278,19 +292,36 @@ def _observation_size(space: gymnasium.Space[Any], env_id: str) -> int:
 
 def _read(given: npt.ArrayLike, what: str, shape: tuple[int, ...]) -> tuple[Row, bool]:
     """Finite numbers, a row for each that has this shape, and whether it was a single one."""
-    try:
-        rows = np.asarray(given, np.float32)
-    except (TypeError, ValueError):
-        raise UsageError(f"an {what} is {math.prod(shape)} numbers, not a {type(given).__name__}") from None
+    with np.errstate(over="ignore"):
+        rows = _numbers(given, what, shape).astype(np.float32)
     alone = rows.ndim == len(shape)
     if rows.shape[not alone :] != shape:
         several = f"({', '.join(map(str, ('n', *shape)))})" if shape else "(n,)"
         raise UsageError(f"an {what} has shape {shape}, or {several} for several, not {rows.shape}")
-    if not np.isfinite(rows).all():
-        index = tuple(int(i) for i in np.argwhere(~np.isfinite(rows))[0])
-        where = f" at index {index if len(index) > 1 else index[0]}" if index else ""
-        raise UsageError(f"the {what} holds {rows[index]}{where}")
+    _require_finite(rows, what)
     return rows.reshape(-1, math.prod(shape)), alone
+
+
+def _numbers(given: npt.ArrayLike, what: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """A user's numbers as an array; a UsageError if they are something else that NumPy would take for numbers."""
+    try:
+        array = np.asarray(given)
+        array = array.astype(np.float64) if array.dtype.kind == "O" else array  # a row of a table, perhaps
+    except Exception:  # ragged, or another library's array that will not be one of NumPy's
+        array = np.asarray("")
+    if array.dtype.kind not in "biuf":
+        from_reset = isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], Mapping)
+        way_out = ": the first of the two that reset() returned" if from_reset else ""
+        kind = f"a {type(given).__name__}" + (f" of {array.dtype}" if isinstance(given, np.ndarray) else "")
+        raise UsageError(f"an {what} is {many(math.prod(shape), 'number')}, not {kind}{way_out}")
+    return array
+
+
+def _require_finite(numbers: npt.NDArray[Any], what: str) -> None:
+    if not np.isfinite(numbers).all():
+        index = tuple(int(i) for i in np.argwhere(~np.isfinite(numbers))[0])
+        where = f" at index {index if len(index) > 1 else index[0]}" if index else ""
+        raise UsageError(f"the {what} holds {numbers[index]}{where}")
 
 
 def as_real(value: Any) -> npt.NDArray[Any] | None:

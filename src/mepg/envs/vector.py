@@ -72,14 +72,14 @@ class SerialEnvs(Envs):
 class GymnasiumEnvs(Envs):
     """Gymnasium's vector API, whichever way it starts the next episode."""
 
-    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any], seed: int) -> None:
         env_id, mode = name_of(env), env.metadata.get("autoreset_mode")
         _require_episodes_on_demand(env, env_id, mode)
         super().__init__(env.num_envs, Spaces(env_id, env.single_observation_space, env.single_action_space))
         self.original, self._resets_itself = env, mode is AutoresetMode.SAME_STEP
         with quiet(env_id):
-            # PyBullet's first reset differs from all later ones: use it up.
-            self.abandon(0)
+            # PyBullet's first reset differs from all later ones: use it up. If it resets itself, no other has a seed.
+            self.abandon(seed if self._resets_itself else 0)
 
     def begin(self, index: int, seed: int | None) -> Row:
         if not self._resets_itself:
@@ -135,7 +135,8 @@ def _require_episodes_on_demand(env: VectorEnv[Any, Any, Any], env_id: str, mode
     if not isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv):
         raise UsageError(
             f"{env_id} begins its episodes by {mode}, and only SyncVectorEnv and AsyncVectorEnv are known to begin "
-            "one of several on demand: use one of these, or make it with autoreset_mode=AutoresetMode.SAME_STEP"
+            "one of several on demand: use one of these, as gymnasium.make_vec(..., vectorization_mode='sync') does, "
+            "or make it with autoreset_mode=AutoresetMode.SAME_STEP"
         )
     if mode is AutoresetMode.NEXT_STEP and getattr(env.unwrapped, "shared_memory", True) is False:
         # Gymnasium's workers then forget that they were reset, and reset themselves again in the next step.
@@ -218,7 +219,7 @@ class StableBaselinesEnvs(Envs):
     def abandon(self, seed: int | None = None) -> None:
         if seed is not None:
             self.original.seed(seed)
-        self._next = self.original.reset()
+        self._next = call(self.spaces.id, self.original, "reset", None)
 
 
 def make_envs(env: Any, count: int = 1, seed: int = 0, watchdog: Watchdog | None = None) -> Envs:
@@ -233,7 +234,7 @@ def make_envs(env: Any, count: int = 1, seed: int = 0, watchdog: Watchdog | None
     if count != 1:
         raise UsageError(f"n_envs={count} makes copies of an environment by its id; this one is ready-made")
     if isinstance(env, VectorEnv):
-        return GymnasiumEnvs(env)
+        return GymnasiumEnvs(env, seed)
     if isinstance(env, gymnasium.Env):
         return SerialEnvs([Env(env)])
     if all(hasattr(env, name) for name in ("num_envs", "step_async", "step_wait", "reset")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import subprocess
 from collections.abc import Callable, Generator
@@ -13,6 +14,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from mepg.errors import RunFailure, UsageError
+from mepg.system import new_file
 
 Picture = npt.NDArray[np.uint8]  # [height, width, 3]
 Taken = Callable[[], Picture]  # a camera that takes the picture when it is needed
@@ -38,15 +40,16 @@ class Film:
         self._writer.send((take, fps))
 
     def __enter__(self) -> Self:
+        self._held = new_file(self._temporary)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
+        with self._held, contextlib.ExitStack() as undo:
+            undo.callback(self._temporary.unlink, missing_ok=True)
             self._writer.close()
-            if kind is None and self._temporary.exists():
+            if kind is None and self._temporary.stat().st_size:
                 self._temporary.rename(self._path)
-        finally:
-            self._temporary.unlink(missing_ok=True)
+                undo.pop_all()
 
 
 def _mp4(path: Path) -> Writer:

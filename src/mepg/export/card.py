@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from mepg import algos
-from mepg.core.settings import describe
 from mepg.envs.env import Env
 from mepg.envs.video import Film
 from mepg.errors import RunFailure, UsageError
-from mepg.run.config import Config, settings_of
-from mepg.run.evaluate import Episode, play
-from mepg.run.files import write_whole
-from mepg.run.folder import Folder
-from mepg.run.keys import episode_seed
-from mepg.run.policy import Policy, load_policy
+from mepg.settings import describe
+from mepg.storage.files import write_whole
+from mepg.storage.folder import Folder
+from mepg.storage.policy import Policy, load_policy
+from mepg.training.config import Config, settings_of
+from mepg.training.evaluate import Episode, play
+from mepg.training.keys import episode_seed
 from mepg.words import many
 
 FILM = "replay.mp4"  # the name that the hub looks for
@@ -29,7 +29,7 @@ def write_card(folder: Folder, path: Path, env_id: str | None = None) -> tuple[l
     """The card, and a film of the first evaluation episode beside it; or why there is no film."""
     config = folder.config()
     with contextlib.closing(Env(folder.env(env_id))) as env:
-        policy = load_policy(folder, env)
+        policy = load_policy(folder, env.spaces)
     evaluations = folder.evaluations(config)
     if not evaluations:
         raise UsageError(f"{folder.path} holds no evaluation yet: a card needs one")
@@ -59,10 +59,10 @@ def _text(folder: Folder, policy: Policy, evaluations: dict[int, list[Episode]],
     reward = f"{np.mean(returns):.2f} +/- {np.std(returns):.2f}"
     algorithm = algos.find(config.algorithm)
     settings = settings_of(Config)
-    values = {name: (getattr(config, name), about.usual) for name, about in settings.items()}
+    values = {name: (getattr(config, name), about.default) for name, about in settings.items()}
     said = {name: value for name, (value, usual) in values.items() if value != usual or name in ("seed", "steps")}
     command = f"mepg train {config.algorithm} --env {config.env}"
-    command += "".join(f" {settings[name].said(value)}" for name, value in said.items())
+    command += "".join(f" {settings[name].as_flag(value)}" for name, value in said.items())
     standard = describe(algorithm.spec)
     fields = describe(config.spec)
     command += "".join(f" --set {name}={text}" for name, text in fields.items() if standard.get(name) != text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from mepg.core.types import Sizes
 from mepg.envs.spaces import Row
 from mepg.errors import RunFailure
 from mepg.native import build
+from mepg.signals import cleaning_up
 
 FLAGS = ("-std=c99", "-O2")
 _COMPILERS = ("cc", "gcc", "clang")
@@ -68,8 +70,8 @@ def act_compiled(
         signature="int (*volatile act)(const float *)" if discrete else "void (*volatile act)(const float *, float *)",
         call="action[i][0] = act(obs[i])" if discrete else "act(obs[i], action[i])",
     )
-    with tempfile.TemporaryDirectory(prefix="mepg-c-") as name:
-        place = Path(name)
+    place = Path(tempfile.mkdtemp(prefix="mepg-c-"))
+    with cleaning_up(lambda: shutil.rmtree(place, ignore_errors=True)):
         (place / "policy.h").write_text(header)
         (place / "trial.c").write_text(text)
         _run([*compiler, *flags, "-o", "trial", "trial.c", "-lm"], place)

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from mepg import __version__
-from mepg.core.arithmetic import ours
+from mepg.algos import is_mixed
 from mepg.envs.env import Env
 from mepg.envs.spaces import Row
 from mepg.errors import RunFailure
@@ -27,10 +27,11 @@ from mepg.export.onnx import open_session, to_onnx
 from mepg.export.operations import ACTION, OBS, Operations, trace
 from mepg.export.standalone import load_policy as load_standalone
 from mepg.export.standalone import run
-from mepg.run.files import write_whole
-from mepg.run.folder import Folder
-from mepg.run.keys import episode_seed
-from mepg.run.policy import Policy, load_policy
+from mepg.jax_defaults import with_jax_defaults
+from mepg.storage.files import write_whole
+from mepg.storage.folder import Folder
+from mepg.storage.policy import Policy, load_policy
+from mepg.training.keys import episode_seed
 
 TOLERANCE = 1e-5  # of an action in [-1, 1], and of a value by which an actor is chosen
 OBSERVATIONS = 256
@@ -67,7 +68,7 @@ class Exported(NamedTuple):
 def open_run(folder: Folder, env_id: str | None = None, *, best: bool = False) -> Source:
     """The policy of the run in `folder`, taken apart. `env_id`: see `Folder.env`; `best`: see `load_policy`."""
     env = Env(folder.env(env_id))
-    policy = _in_full_precision(load_policy(folder, env, best=best), env)
+    policy = _in_full_precision(load_policy(folder, env.spaces, best=best), env)
     spaces = env.spaces
 
     def act(state: Any, obs: jax.Array) -> jax.Array:
@@ -116,10 +117,10 @@ def export_c(source: Source, path: Path) -> Exported:
 def _in_full_precision(policy: Policy, env: Env) -> Policy:
     """Mixed precision saves time while learning; rounded on another machine, its sums would differ from ours."""
     spec = policy.config.spec
-    if getattr(spec, "precision", "full") == "full":
+    if not is_mixed(spec):
         return policy
     agent = replace(policy.config, spec=replace(spec, precision="full")).build(env.sizes)
-    return policy._replace(exploit=ours(jax.jit(agent.exploit)))
+    return policy._replace(exploit=with_jax_defaults(jax.jit(agent.exploit)))
 
 
 def _meet(policy: Policy, env: Env) -> Row:

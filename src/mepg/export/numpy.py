@@ -10,7 +10,7 @@ import numpy as np
 
 from mepg.export import standalone
 from mepg.export.operations import Operations
-from mepg.run.files import not_writable, write_whole
+from mepg.storage.files import not_writable, write_whole
 
 
 def to_npz(program: Operations) -> bytes:

@@ -16,12 +16,12 @@ import numpy as np
 from jax import export
 from jax.extend.core import ClosedJaxpr
 
-from mepg.core.arithmetic import ours
 from mepg.errors import UsageError
 from mepg.export.standalone import OPERATIONS
+from mepg.jax_defaults import with_jax_defaults
 from mepg.native.lowering import evaluate
-from mepg.run.checkpoint import flatten
-from mepg.run.files import Arrays
+from mepg.storage.checkpoint import flatten
+from mepg.storage.files import Arrays
 
 Equation = Any  # jax.extend.core.JaxprEqn, whose variables are not known to have shapes
 
@@ -46,7 +46,7 @@ class Operations(NamedTuple):
     kind: str  # of the numbers that come out: float32 or int64
 
 
-@ours
+@with_jax_defaults
 def trace(act: Callable[[Any, jax.Array], jax.Array], state: Any, obs_size: int) -> Operations:
     """What `act(state, obs)` does to observations. Whatever depends on the state alone is computed here and now."""
     (batch,) = export.symbolic_shape("batch")

@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from mepg.native.processor import Instructions
+from mepg.signals import cleaning_up
 from mepg.system import load
 
 _HEADER = Path(__file__).with_name("kernels.h")
@@ -138,10 +139,8 @@ def _build_folder(folder: Path) -> Iterator[tuple[Path, bool]]:
         build, cached = Path(tempfile.mkdtemp(prefix="build-", dir=folder)), True
     except (OSError, _Untrusted):
         build, cached = Path(tempfile.mkdtemp(prefix="mepg-native-")), False
-    try:
+    with cleaning_up(lambda: shutil.rmtree(build, ignore_errors=True)):
         yield build, cached
-    finally:
-        shutil.rmtree(build, ignore_errors=True)
 
 
 def _check(path: Path, is_kind: Callable[[int], bool]) -> None:
@@ -195,19 +194,26 @@ def run(command: list[str], timeout: float, folder: Path | None = None, stdin: b
         )  # fmt: skip
     except OSError as error:
         raise CannotBuild(f"{command[0]} cannot be started: {error.strerror}") from error
-    with process:
+    with process, _ending_with_us(process):
         try:
             output, errors = process.communicate(stdin, timeout=timeout)
-        except BaseException as error:
-            os.killpg(process.pid, signal.SIGKILL)
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise CannotBuild(f"{command[0]} did not finish within {timeout:.0f} s") from error
-            raise
+        except subprocess.TimeoutExpired as error:
+            raise CannotBuild(f"{command[0]} did not finish within {timeout:.0f} s") from error
     if process.returncode:
         lines = (errors + output).decode(errors="replace").strip().splitlines()
         first = next((line for line in lines if "error" in line), "".join(lines[:1]))
         raise CannotBuild(f"{command[0]} failed: {first or f'exit code {process.returncode}'}")
     return output
+
+
+def _ending_with_us(process: subprocess.Popen[bytes]) -> contextlib.AbstractContextManager[None]:
+    """Kill it at the end of the block, if it is still there, and all that it has started in its group."""
+
+    def kill() -> None:
+        if process.returncode is None:  # else its number may be another's by now
+            os.killpg(process.pid, signal.SIGKILL)
+
+    return cleaning_up(kill)
 
 
 def _timeout() -> float:

@@ -10,6 +10,7 @@ from mepg.native.calls import Calls
 from mepg.native.expressions import VECTOR, Addresses, Expressions
 from mepg.native.graph import ZERO, Block, Node, loop_index, loop_variables
 from mepg.native.partition import Partition, Range, is_parallel, partition
+from mepg.native.processor import Instructions
 from mepg.native.schedule import LoopNest, NodeStep, Operand, PackStep, Root, Step
 
 
@@ -26,15 +27,15 @@ class Tile:
         return self.vectors * self.lanes
 
 
-def tile_for(nest: LoopNest, lanes: int) -> Tile:
+def tile_for(nest: LoopNest, instructions: Instructions) -> Tile:
     """As many registers as there are for a product; a row at a time for anything else."""
-    columns = nest.space[-1] if nest.space else 1
+    columns, lanes = (nest.space[-1] if nest.space else 1), instructions.lanes
     vectors = min(2, (32 if columns > 16 else 16) // lanes)
     if nest.product is None:
         return Tile(1, vectors, lanes)
-    # 32 registers with AVX-512, else 16. Rows of a transposed matrix must not cross the end of a panel.
-    rows = {16: 8 if vectors == 2 else 16, 8: 4 if nest.operands[0].transposed else 6, 4: 4}[lanes]
-    return Tile(rows, vectors, lanes)
+    # Six rows of a transposed matrix would cross the end of a panel.
+    few = 6 if lanes == 8 and not nest.operands[0].transposed else 4
+    return Tile(16 // vectors if instructions.registers == 32 else few, vectors, lanes)
 
 
 # The identity element of each reduction.
@@ -46,14 +47,14 @@ _IDENTITY = {
 _CAST = {"f32": "", "i32": "(number*)", "u32": "(word*)"}
 
 
-def program(assignment: BufferAssignment, lanes: int, threads: int = 1) -> str:
+def program(assignment: BufferAssignment, instructions: Instructions, threads: int = 1) -> str:
     """The whole C++ text."""
-    return _Emitter(assignment, lanes, threads).text()
+    return _Emitter(assignment, instructions, threads).text()
 
 
 class _Emitter:
-    def __init__(self, assignment: BufferAssignment, lanes: int, threads: int) -> None:
-        self._assignment, self._lanes, self._threads = assignment, lanes, threads
+    def __init__(self, assignment: BufferAssignment, instructions: Instructions, threads: int) -> None:
+        self._assignment, self._instructions, self._threads = assignment, instructions, threads
         self._addresses = Addresses(assignment)
         self._calls = Calls(self._addresses)
         self._functions: list[str] = []
@@ -232,7 +233,7 @@ class _Emitter:
     # Loop nests
 
     def _loop_nest(self, nest: LoopNest) -> list[str]:
-        tile = tile_for(nest, self._lanes)
+        tile = tile_for(nest, self._instructions)
         space = nest.space
         columns = space[-1] if space else 1
         part = partition(nest, self._threads, (tile.rows, tile.columns))

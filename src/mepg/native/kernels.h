@@ -2,6 +2,9 @@
 //
 // Everything is written with the compiler's own vector types, so that one source serves every processor. Only square
 // roots, fused multiplication and the bfloat16 product name an instruction. No fast-math: NaN and infinity stay.
+//
+// For ARM they are written in assembler. To g++ 12, an intrinsic that may raise a floating-point exception may also change
+// memory: around vfmaq_f32, every sum of a product's tile was loaded and stored again.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -15,8 +18,6 @@
 #endif
 #if defined(__x86_64__)
 #include <immintrin.h>
-#elif defined(__aarch64__)
-#include <arm_neon.h>
 #endif
 
 #if defined(__AVX512F__)
@@ -113,7 +114,8 @@ INLINE vf fma_(vf a, vf b, vf c) {
 #elif LANES == 8 && defined(__FMA__)
   return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #elif defined(__aarch64__)
-  return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+  asm("fmla %0.4s, %1.4s, %2.4s" : "+w"(c) : "w"(a), "w"(b));
+  return c;
 #else
   return a * b + c;
 #endif
@@ -126,6 +128,9 @@ INLINE vf sqrt_(vf a) {
   return (vf)_mm256_sqrt_ps((__m256)a);
 #elif defined(__x86_64__)
   return (vf)_mm_sqrt_ps((__m128)a);
+#elif defined(__aarch64__)
+  asm("fsqrt %0.4s, %0.4s" : "+w"(a));
+  return a;
 #else
   return each<vf>([&](int lane) { return sqrtf(a[lane]); });
 #endif
@@ -343,6 +348,46 @@ struct Pairs {  // two products of bfloat16 numbers in each lane
 };
 #endif
 // ROW and DEEP: the distance in A of neighbouring rows, and along k; WIDE: in B, along k.
+#if defined(__aarch64__)
+// Four numbers of A in one load; each multiplies vectors from its lane. They are neighbours along k, or down the rows.
+template <int LANE> INLINE vf fma_lane(vf sum, vf left, vf right) {
+  asm("fmla %0.4s, %1.4s, %2.s[%c3]" : "+w"(sum) : "w"(right), "w"(left), "n"(LANE));
+  return sum;
+}
+template <int LANE, int NV> INLINE void add_row(vf (&sums)[NV], vf left, const vf (&right)[NV]) {
+  UNROLL for (int v = 0; v < NV; v++) sums[v] = fma_lane<LANE>(sums[v], left, right[v]);
+}
+template <int N> INLINE void load_row(const float* b, vf (&row)[N]) {
+  UNROLL for (int v = 0; v < N; v++) row[v] = load_f(b + L * v);
+}
+template <class P, int ROW, int DEEP, int WIDE, int MR, int NV>
+INLINE void product(const float* a, const float* b, int depth, vf (&tile)[MR][NV]) {
+  int k = 0;
+  vf right[NV];
+  if constexpr (DEEP == 1) {
+    const auto next = [&]<int LANE>(const vf (&left)[MR]) __attribute__((always_inline)) {
+      load_row(b + (k + LANE) * WIDE, right);
+      UNROLL for (int r = 0; r < MR; r++) add_row<LANE>(tile[r], left[r], right);
+    };
+    _Pragma("GCC unroll 1") for (; k + 4 <= depth; k += 4) {
+      vf left[MR];
+      UNROLL for (int r = 0; r < MR; r++) left[r] = load_f(a + r * ROW + k);
+      next.template operator()<0>(left), next.template operator()<1>(left);
+      next.template operator()<2>(left), next.template operator()<3>(left);
+    }
+  }
+  _Pragma("GCC unroll 1") for (; k < depth; k++) {
+    load_row(b + k * WIDE, right);
+    constexpr int by_four = ROW == 1 ? MR / 4 * 4 : 0;
+    UNROLL for (int r = 0; r < by_four; r += 4) {
+      const vf left = load_f(a + r + k * DEEP);
+      add_row<0>(tile[r], left, right), add_row<1>(tile[r + 1], left, right);
+      add_row<2>(tile[r + 2], left, right), add_row<3>(tile[r + 3], left, right);
+    }
+    UNROLL for (int r = by_four; r < MR; r++) add_row<0>(tile[r], all(a[r * ROW + k * DEEP]), right);
+  }
+}
+#else
 template <class P, int ROW, int DEEP, int WIDE, int MR, int NV>
 INLINE void product(const float* a, const float* b, int depth, vf (&tile)[MR][NV]) {
   _Pragma("GCC unroll 1") for (int k = 0; k < depth; k++) {
@@ -354,6 +399,7 @@ INLINE void product(const float* a, const float* b, int depth, vf (&tile)[MR][NV
     }
   }
 }
+#endif
 
 // ---- Packing a matrix that is in panels of W columns with R rows each
 
@@ -435,6 +481,16 @@ struct Flush {
   const unsigned before = _mm_getcsr();
   Flush() { _mm_setcsr(before | 0x8040); }
   ~Flush() { _mm_setcsr(before); }
+#elif defined(__aarch64__)
+  const uint64_t before = get();
+  Flush() { set(before | 1u << 24); }
+  ~Flush() { set(before); }
+  static INLINE uint64_t get() {
+    uint64_t control;
+    asm volatile("mrs %0, fpcr" : "=r"(control));
+    return control;
+  }
+  static INLINE void set(uint64_t control) { asm volatile("msr fpcr, %0" : : "r"(control) : "memory"); }
 #endif
 };
 
@@ -447,6 +503,8 @@ INLINE int first_tile(int tiles, int t) { return tiles * t / THREADS; }  // wher
 INLINE void pause() {
 #if defined(__x86_64__)
   _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
 #endif
 }
 

@@ -198,7 +198,7 @@ def generate(
     fusion = Fusion(graph, bfloat16=instructions.bfloat16)
     inputs = [*graph.inputs[count:], *graph.constant_arrays.values()]
     assignment = BufferAssignment(fusion, graph.inputs[:count], inputs)
-    return Generated(program(assignment, instructions.lanes, threads), assignment, outputs, written > 0)
+    return Generated(program(assignment, instructions, threads), assignment, outputs, written > 0)
 
 
 def _allocate(words: int) -> Words:

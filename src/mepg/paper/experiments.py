@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from mepg.algos import algorithms, find
-from mepg.core.settings import apply_settings
-from mepg.engine.jobs import Job
 from mepg.envs.simulators import full_id
 from mepg.errors import UsageError, unknown
 from mepg.paper.tasks import PAPER_TASKS
-from mepg.run.config import Config
+from mepg.scheduler.jobs import Job
+from mepg.settings import apply_settings
+from mepg.training.config import Config
 from mepg.words import many
 
 ALL_TASKS = tuple(PAPER_TASKS)

@@ -24,7 +24,7 @@ from mepg.report.page import (
     write_page,
 )
 from mepg.report.runs import Run, collect
-from mepg.run.config import Config
+from mepg.training.config import Config
 
 TABLES = {
     "Returns": ("table1", "table6"),

@@ -12,13 +12,13 @@ from functools import cache
 from importlib import resources
 
 from mepg.algos import algorithms, count_parameters
-from mepg.core.arithmetic import ours
+from mepg.jax_defaults import with_jax_defaults
 from mepg.paper.experiments import ALL_TASKS, BEYOND, EXPERIMENTS, PAPER, PLANS, Plan, Row, Selection
 from mepg.paper.tasks import PAPER_TASKS
 from mepg.report.runs import Run
 from mepg.report.statistics import bootstrap, probability_of_improvement
 from mepg.report.tables import Cell, Improvement, Line, Published, Table, Unit, make_line
-from mepg.run.config import Config
+from mepg.training.config import Config
 from mepg.words import many
 
 OURS = ("ME-SAC", "ME-DDPG")  # the paper's own algorithms
@@ -138,7 +138,7 @@ def title_of(selection: Selection) -> str:
 @cache
 def _count(algorithm_name: str, env: str) -> Cell:
     algorithm = algorithms()[algorithm_name]
-    exact = ours(count_parameters)(algorithm, PAPER_TASKS[env]).as_paper
+    exact = with_jax_defaults(count_parameters)(algorithm, PAPER_TASKS[env]).as_paper
     return Cell(env, ours=float(round(exact / 1000) * 1000))  # the paper prints thousands
 
 

@@ -7,6 +7,7 @@ lies in the folder of the report; without one, the time that passed, waiting inc
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 from mepg.algos import find
 from mepg.errors import UsageError
 from mepg.report.runs import Run
-from mepg.run.files import Damaged, finite, read_json
+from mepg.storage.files import Damaged, Unreadable, finite, is_there, read_json
 from mepg.words import many
 
 NAME = "bench.json"
@@ -33,8 +34,13 @@ class Benchmark(NamedTuple):
 
 def find_benchmark(paths: Iterable[Path]) -> Benchmark | None:
     """The first bench.json in these folders."""
-    there = (path / NAME for path in paths)
-    return next((read_benchmark(path) for path in there if path.is_file()), None)
+    for path in paths:
+        there = False
+        with contextlib.suppress(Unreadable):  # a folder that we may not enter: its runs are left out, by name
+            there = is_there(path / NAME)
+        if there:
+            return read_benchmark(path / NAME)
+    return None
 
 
 def read_benchmark(path: Path) -> Benchmark:

@@ -17,8 +17,8 @@ from mepg.report.long import Series, beside
 from mepg.report.runs import Measured, Run
 from mepg.report.statistics import Floats
 from mepg.report.tables import group_variants, short_name
-from mepg.run.files import write_whole
-from mepg.run.loop import Evaluations
+from mepg.storage.files import write_whole
+from mepg.training.loop import Evaluations
 from mepg.words import many
 
 WINDOW = 10  # evaluations, where there are the paper's 200; fewer where there are fewer

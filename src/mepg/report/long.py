@@ -16,7 +16,7 @@ from mepg.errors import UsageError
 from mepg.report.runs import Run
 from mepg.report.statistics import Floats
 from mepg.report.tables import group_variants, not_a_formula, short_name
-from mepg.run.files import MOST_TEXT, Damaged, read_whole
+from mepg.storage.files import MOST_TEXT, Damaged, read_whole
 
 COLUMNS = ("exp_name", "env_name", "seed", "metric", "env_step", "value")  # after a number for each line
 SHORT = ("exp", "env", "seed", "metric", "step", "value")  # is read too

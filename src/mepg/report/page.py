@@ -34,10 +34,10 @@ from mepg.report.tables import (
     to_csv,
     to_markdown,
 )
-from mepg.run.config import Config
-from mepg.run.files import not_writable, write_whole
-from mepg.run.folder import Folder
 from mepg.run.inspection import Inspection, read_inspection
+from mepg.storage.files import not_writable, write_whole
+from mepg.storage.folder import Folder
+from mepg.training.config import Config
 from mepg.words import many
 
 Shares = Mapping[str, Mapping[str, float | None]]  # by row and environment
@@ -134,7 +134,7 @@ def write_page(page: Page, out: Path) -> Report:
     folder = out.with_name(f"{out.stem}-files")
     html = _render(
         page=page,
-        files_link=quote(folder.name),
+        files_link=quote(os.fsencode(folder.name)),  # no system asks for UTF-8
         versions=_versions(page.runs),
         inspected=inspected,
         figures=figures,

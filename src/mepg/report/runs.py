@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,11 +12,11 @@ import numpy.typing as npt
 
 from mepg.errors import UsageError
 from mepg.report.statistics import Floats
-from mepg.run.config import Config
-from mepg.run.files import Damaged, finite, read_sealed_arrays, read_until, read_whole
-from mepg.run.folder import Folder
-from mepg.run.policy import require_its_own
 from mepg.run.session import mean_of_five_best
+from mepg.storage.files import Damaged, Unreadable, finite, is_there, read_sealed_arrays
+from mepg.storage.folder import Folder, Result
+from mepg.storage.policy import require_its_own
+from mepg.training.config import Config
 from mepg.words import many
 
 # A folder with one of these and without run.json is a damaged run.
@@ -93,15 +92,15 @@ def read_run(path: Path) -> Run:
         config = folder.config()
         result = folder.result(config)
         versions = folder.versions()
-        steps, returns = _evaluations(folder, config)
-        clock = _clock(folder, config, steps)
+        steps, returns = _evaluations(folder, config, result)
+        clock = _clock(folder, result, steps)
         if result is not None:
             _check_policies(folder, config)
     except Damaged as damage:
         raise UsageError(f"{path} cannot be read: {damage}") from None
     except (OSError, RecursionError, MemoryError, OverflowError, ValueError, KeyError) as error:
         raise UsageError(f"{path} cannot be read: {type(error).__name__}: {error}") from None
-    seconds, eval_seconds = (None, 0.0) if result is None else _check_result(folder, config, result, returns)
+    seconds, eval_seconds = (None, 0.0) if result is None else _check_result(folder, config, result.summary, returns)
     return Run(path, config, steps, returns, result is not None, seconds, eval_seconds, versions, clock)
 
 
@@ -146,24 +145,28 @@ def _folders(path: Path) -> Iterator[tuple[Path, str | None]]:
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             links += [link for name in (*folders, *sorted(files)) if (link := Path(place, name)).is_symlink()]
     for link in links:  # last, so that a run goes by its own name
-        if not link.exists():
-            yield link, "is a link that leads nowhere"
-        elif (link / "run.json").is_file():
-            yield link, None
-        elif link.is_dir():
-            yield link, "is a link to a folder of others: name that folder itself"
-    for error in unreadable:
-        if isinstance(error, PermissionError):
-            yield Path(error.filename), "cannot be read: permission denied"
+        try:
+            if not is_there(link):
+                yield link, "is a link that leads nowhere"
+            elif is_there(link / "run.json"):
+                yield link, None
+            elif link.is_dir():
+                yield link, "is a link to a folder of others: name that folder itself"
+        except Unreadable as error:
+            yield link, f"is a link, and {error}"
+    for missed in unreadable:
+        if not isinstance(missed, FileNotFoundError | NotADirectoryError):
+            missing = Path(missed.filename)
+            yield missing, str(Unreadable(missing, missed)).removeprefix(f"{missing} ")
 
 
-def _evaluations(folder: Folder, config: Config) -> tuple[npt.NDArray[np.int64], Floats]:
+def _evaluations(folder: Folder, config: Config, result: Result | None) -> tuple[npt.NDArray[np.int64], Floats]:
     """Steps and returns, which have to be those that the config asks for, from the first on."""
-    if not folder.evaluations_file.exists():
-        if folder.result_file.exists():
+    if not is_there(folder.evaluations_file):
+        if result is not None:
             raise UsageError(f"{folder.path} holds a finished run without its {folder.evaluations_file.name}")
         return np.zeros(0, np.int64), np.zeros((0, config.eval_episodes))
-    evaluations = folder.evaluations(config)
+    evaluations = folder.evaluations(config, result)
     whole = -(-config.steps // config.eval_every)  # rounded up: the last step is evaluated too
     if list(evaluations) != [min((i + 1) * config.eval_every, config.steps) for i in range(len(evaluations))]:
         raise UsageError(f"{folder.evaluations_file} has evaluations at other steps than the run's")
@@ -171,9 +174,9 @@ def _evaluations(folder: Folder, config: Config) -> tuple[npt.NDArray[np.int64],
         raise UsageError(
             f"{folder.evaluations_file} has other than {many(config.eval_episodes, 'episode')} an evaluation"
         )
-    if folder.result_file.exists() and len(evaluations) != whole:
+    if result is not None and len(evaluations) != whole:
         raise UsageError(f"{folder.path} holds a finished run with {len(evaluations)} of {many(whole, 'evaluation')}")
-    if not folder.result_file.exists() and len(evaluations) == whole and not (folder.path / "checkpoints").exists():
+    if result is None and len(evaluations) == whole and not is_there(folder.path / "checkpoints"):
         raise UsageError(f"{folder.path} holds a finished run without its {folder.result_file.name}")
     returns = np.array([[episode.total for episode in episodes] for episodes in evaluations.values()], float)
     if not np.isfinite(returns).all():
@@ -181,24 +184,21 @@ def _evaluations(folder: Folder, config: Config) -> tuple[npt.NDArray[np.int64],
     return np.array(list(evaluations), np.int64), returns.reshape(len(evaluations), config.eval_episodes)
 
 
-def _clock(folder: Folder, config: Config, steps: npt.NDArray[np.int64]) -> Clock:
+def _clock(folder: Folder, result: Result | None, steps: npt.NDArray[np.int64]) -> Clock:
     """From metrics.csv. A finished run's has to be what was written; an unfinished one can do without."""
-    ending = folder.ending(config)
-    if ending is not None:
-        sealed = ending.files.get(folder.metrics_file.name)
-        return Clock(None, None) if sealed is None else _read_clock(read_until(folder.metrics_file, sealed), steps)
+    if result is not None:
+        sealed = result.files.get(folder.metrics_file.name)
+        return Clock(None, None) if sealed is None else _read_clock(folder.metrics(sealed), steps)
     try:
-        return _read_clock(read_whole(folder.metrics_file), steps)
+        return _read_clock(folder.metrics(), steps)
     except (Damaged, ValueError, KeyError):
         return Clock(None, None)
 
 
-def _read_clock(content: bytes, steps: npt.NDArray[np.int64]) -> Clock:
-    rows = list(csv.DictReader(content.decode("ascii", "replace").splitlines()))
-    whole = [row for row in rows if None not in row.values()]  # the last may be half written
-    at = np.array([float(row["time/total_timesteps"]) for row in whole])
+def _read_clock(rows: list[dict[str, str]], steps: npt.NDArray[np.int64]) -> Clock:
+    at = np.array([float(row["time/total_timesteps"]) for row in rows])
     speed, processor = (
-        np.array([float(row.get(name) or "nan") for row in whole]) for name in ("time/fps", "time/processor_seconds")
+        np.array([float(row.get(name) or "nan") for row in rows]) for name in ("time/fps", "time/processor_seconds")
     )
     passed = np.cumsum(np.diff(at, prepend=0.0) / np.maximum(speed, 1e-9))
     return Clock(_read_off(steps, at, processor), _read_off(steps, at, passed))
@@ -215,7 +215,7 @@ def _read_off(steps: npt.NDArray[np.int64], at: Floats, seconds: Floats) -> Floa
 def _check_policies(folder: Folder, config: Config) -> None:
     """A policy that lies beside the results has to be this run's, as it was written."""
     for path in (folder.policy_file, folder.best_file):
-        if path.exists():
+        if is_there(path):
             require_its_own(path, read_sealed_arrays(path)[1], config)
 
 

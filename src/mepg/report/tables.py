@@ -15,10 +15,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from mepg.algos import find
-from mepg.core.settings import describe
 from mepg.report.runs import Run
 from mepg.report.statistics import REFERENCE, Estimate, bootstrap, interquartile_mean, normalise
-from mepg.run.config import Config
+from mepg.settings import describe
+from mepg.training.config import Config
 from mepg.words import many
 
 Unit = Literal["return", "minutes", "parameters"]

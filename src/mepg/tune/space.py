@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from mepg.core.settings import apply_settings, describe, parse_value
 from mepg.errors import UsageError
+from mepg.settings import apply_settings, describe, parse_value
 
 # For every field that an algorithm's spec has and that is on there: around the paper's values.
 DEFAULT = {

@@ -12,6 +12,8 @@ the same mean over what there is so far says whether it is worth going on.
 from __future__ import annotations
 
 import json
+import os
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -21,15 +23,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mepg.core.settings import apply_settings
-from mepg.engine.jobs import Job, Progress
-from mepg.engine.schedule import POLL, Failure
-from mepg.engine.worker import PATIENCE
 from mepg.errors import UsageError
-from mepg.run.checkpoint import Checkpoints
-from mepg.run.config import Config
-from mepg.run.files import write_json
-from mepg.run.folder import Folder
+from mepg.scheduler.jobs import Job, Progress
+from mepg.scheduler.schedule import POLL, Failure
+from mepg.scheduler.worker import PATIENCE
+from mepg.settings import apply_settings
+from mepg.storage.checkpoint import Checkpoints
+from mepg.storage.files import Damaged, Unreadable, is_there, names_in, not_writable, read_whole, write_json
+from mepg.storage.folder import Folder
+from mepg.training.config import Config
 from mepg.tune.space import Choice, Range, Space
 from mepg.words import many
 
@@ -177,6 +179,8 @@ class Study:
         try:
             jobs = self._jobs(number, settings)
             missing = [job for job in jobs if not job.finished()]
+        except Unreadable:  # which says nothing about the trial
+            raise
         except UsageError as error:  # settings that do not go together, or something else that lies there
             self._end(number, None, reason=str(error))
             return
@@ -214,17 +218,20 @@ class Study:
 
     def _open(self, journal: Path) -> Any:
         """The study in the journal, or a new one; a UsageError if it is about something else, or damaged."""
-        if Folder(self.folder).config_file.exists():
+        if is_there(Folder(self.folder).config_file):
             raise UsageError(f"{self.folder} holds a run; choose another --out")
         _drop_half_line(journal)
         try:
             study = self._read(journal)
-            begun = [int(path.name[:4]) for path in (self.folder / "trials").glob("[0-9][0-9][0-9][0-9]-seed*")]
+            there = (re.match(r"([0-9]{4})-seed", name) for name in names_in(self.folder / "trials"))
+            begun = [int(each[1]) for each in there if each]
             if begun and max(begun) >= len(study.trials):
                 raise UsageError(f"{journal} is damaged: it does not know of trial {max(begun)}, whose runs are there")
             return study
         except UsageError:
             raise
+        except OSError as error:
+            raise not_writable(self.folder, error) from None
         except Exception as error:  # whatever Optuna's own reader stumbles over
             raise UsageError(f"{journal} is not a journal of Optuna, or it is damaged: {error!r}") from None
 
@@ -249,7 +256,7 @@ class Study:
                 )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            # Every sitting draws numbers of its own: with one seed, a second would propose what the first did.
+            # Every options draws numbers of its own: with one seed, a second would propose what the first did.
             seed = studies[NAME].n_trials if studies else 0
             sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
         pruner = optuna.pruners.MedianPruner(n_startup_trials=FIRST_TRIALS, n_warmup_steps=self.question.run.steps // 4)
@@ -265,7 +272,9 @@ def trial_scores(jobs: Sequence[Job]) -> dict[int, float]:
     runs = []
     for job in jobs:
         folder = Folder(job.folder)
-        evaluations = folder.evaluations(job.config) if folder.evaluations_file.exists() else {}
+        evaluations = {}
+        if is_there(folder.evaluations_file):
+            evaluations = folder.evaluations(folder.config())
         runs.append({step: np.mean([episode.total for episode in each]) for step, each in evaluations.items()})
     steps = [step for step in runs[0] if all(step in run for run in runs)]
     return {
@@ -318,7 +327,10 @@ def _drop_half_line(journal: Path) -> None:
 
     Optuna ignores a last line that it cannot read, and fails on it later: here it is an error at once.
     """
-    content = journal.read_bytes() if journal.exists() else b""
+    try:
+        content = read_whole(journal) if is_there(journal) else b""
+    except Damaged as damage:
+        raise UsageError(f"{journal} is not a journal of Optuna: {damage}") from None
     *lines, last = content.split(b"\n")
     for number, line in enumerate(lines, start=1):
         try:
@@ -326,4 +338,4 @@ def _drop_half_line(journal: Path) -> None:
         except (ValueError, RecursionError):
             raise UsageError(f"{journal} is not a journal of Optuna, or it is damaged: see line {number}") from None
     if last:
-        journal.write_bytes(content[: -len(last)])
+        os.truncate(journal, len(content) - len(last))  # at once: writing it anew could leave half of it

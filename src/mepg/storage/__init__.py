@@ -1,0 +1,1 @@
+"""Run folders, checkpoints, policies and logs, written and read. Knows no environment."""

@@ -1,0 +1,283 @@
+"""Checkpoints: the networks and counters in one small file each, the replay buffer in pieces that never change.
+
+    checkpoints/000010000.json           its manifest, with checksums: written last, so until then it does not count
+    checkpoints/000010000.safetensors    the agent's state and the run's counters
+    replay/000005000-000010000.safetensors   the rows that are new, or have changed, since the previous checkpoint
+
+A piece of the replay buffer is written once, with the checkpoint that needs it, and removed when the
+ring has moved past it. Nothing is ever overwritten, so a run that dies while it writes a checkpoint
+still has the one before, ring and all.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from mepg.errors import RunFailure, UsageError
+from mepg.storage.files import (
+    Arrays,
+    Checksum,
+    Damaged,
+    count,
+    finite,
+    names_in,
+    read_arrays,
+    read_sealed,
+    write_arrays,
+    write_sealed,
+)
+from mepg.training.config import Config
+from mepg.training.evaluate import Episode
+from mepg.training.loop import Snapshot
+from mepg.training.replay import Replay
+from mepg.words import many
+
+FORMAT = 6
+KEPT = 2  # checkpoints: the last one, and the one before in case the last is damaged
+
+
+class Piece(NamedTuple):
+    """Rows number `start` to `stop` of the replay buffer, in a file."""
+
+    start: int
+    stop: int
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.start:09d}-{self.stop:09d}.safetensors"
+
+
+class Spent(NamedTuple):
+    """How long a run has taken so far, over all its sessions, in seconds."""
+
+    total: float
+    evaluating: float
+    processor: float  # on all cores together, evaluations aside
+
+
+class Saved(NamedTuple):
+    """What a checkpoint holds, besides the replay buffer."""
+
+    snapshot: Snapshot
+    spent: Spent
+    metrics: Checksum | None  # of metrics.csv as it was then, if there was one
+
+
+class Checkpoints:
+    """A run's checkpoints."""
+
+    def __init__(self, folder: Path, config: Config) -> None:
+        self.folder = folder / "checkpoints"
+        self.replay_folder = folder / "replay"
+        self._config = config
+        self._pieces: list[Piece] = []  # of the run that is going on
+
+    def make_folders(self) -> None:
+        for folder in (self.folder, self.replay_folder):
+            if folder.is_symlink():  # files would be written, and removed, wherever it leads
+                raise UsageError(f"{folder} is a link: a run's files have to be in its own folder")
+            folder.mkdir(exist_ok=True)
+
+    def save(self, saved: Saved, replay: Replay) -> None:
+        """Write what `load` needs."""
+        snapshot = saved.snapshot
+        self.make_folders()
+        start = max(replay.changed_from, replay.oldest)
+        if start < replay.count:
+            piece = Piece(start, replay.count, "")
+            sha256 = write_arrays(self.replay_folder / piece.name, {"rows": replay.read(start, replay.count)})
+            self._pieces.append(piece._replace(sha256=sha256))
+            replay.changed_from = replay.count
+        self._pieces = [piece for piece in self._pieces if piece.stop > replay.oldest]
+
+        arrays = flatten(snapshot.state, "agent") | flatten(snapshot.carry, "carry")
+        arrays |= {f"actions.{index}": actions for index, actions in enumerate(snapshot.actions)}
+        arrays |= {"next_actions": snapshot.next_actions, "sums": snapshot.sums}
+        _require_finite(arrays)
+        content = {
+            "format": FORMAT,
+            "config": self._config.fingerprint,
+            "step": snapshot.step,
+            "episodes": snapshot.episodes,
+            "recent": snapshot.recent,
+            "evaluations": list(snapshot.evaluations.items()),
+            "state": write_arrays(self._path(snapshot.step, "safetensors"), arrays),
+            "seconds": list(saved.spent),
+            "metrics": saved.metrics,
+            "rows": replay.count,
+            "replay": [list(piece) for piece in self._pieces],
+        }
+        write_sealed(self._path(snapshot.step, "json"), content)
+        self._prune(snapshot.step)
+
+    def _path(self, step: int, suffix: str) -> Path:
+        """The name of a checkpoint's file; `steps` reads it back."""
+        return self.folder / f"{step:09d}.{suffix}"
+
+    def steps(self) -> list[int]:
+        """The steps at which there are checkpoints, the newest first."""
+        found = (re.fullmatch(r"([0-9]{9,18})\.json", name) for name in names_in(self.folder))
+        return sorted((int(each[1]) for each in found if each), reverse=True)
+
+    def load(self, step: int, like: Snapshot, replay: Replay) -> Saved:
+        """What was saved at `step`, with the replay buffer put back. `Damaged` says what is wrong.
+
+        Any snapshot of the run gives the structure, shapes and types to expect.
+        """
+        content = self._manifest(step)
+        try:
+            snapshot = self._snapshot(content, like)
+            pieces = [Piece(count(start), count(stop), str(sha256)) for start, stop, sha256 in content["replay"]]
+            rows, spent = count(content["rows"]), Spent(*map(finite, content["seconds"]))
+            metrics = _checksum(content["metrics"])
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise Damaged(f"{self._path(step, 'json').name}: {error!r}") from None
+        if _gaps(pieces, rows - min(rows, replay.capacity), rows):
+            raise Damaged(f"{self._path(step, 'json').name}: pieces of the replay buffer are missing")
+        for piece in pieces:
+            block = read_arrays(self.replay_folder / piece.name, piece.sha256).get("rows")
+            if block is None or block.shape != (piece.stop - piece.start, replay.width) or block.dtype != np.float32:
+                raise Damaged(f"{piece.name} does not hold the rows that its name says")
+            replay.restore(piece.start, block)
+        self._pieces = pieces
+        return Saved(snapshot, spent, metrics)
+
+    def load_agent(self, step: int) -> tuple[Arrays, int]:
+        """Only the agent's arrays at `step`, and the number of the next episode."""
+        content = self._manifest(step)
+        try:
+            return self._arrays(content), max(count(number) for number in content["episodes"]) + 1
+        except (KeyError, TypeError, ValueError) as error:
+            raise Damaged(f"{self._path(step, 'json').name}: {error!r}") from None
+
+    def metrics(self, step: int) -> Checksum | None:
+        """The checksum of metrics.csv as it was at `step`."""
+        return _checksum(self._manifest(step).get("metrics"))
+
+    def drop_replay(self) -> None:
+        """Remove the replay buffer, which a finished run no longer needs."""
+        shutil.rmtree(self.replay_folder, ignore_errors=True)
+
+    def _manifest(self, step: int) -> dict[str, Any]:
+        path = self._path(step, "json")
+        content = read_sealed(path)
+        if content.get("format") != FORMAT:
+            raise Damaged(f"{path.name} is of format {content.get('format')}, not {FORMAT}")
+        if content.get("config") != self._config.fingerprint or content.get("step") != step:
+            raise Damaged(f"{path.name} belongs to another run or step")
+        return content
+
+    def _arrays(self, content: dict[str, Any]) -> Arrays:
+        return read_arrays(self._path(content["step"], "safetensors"), str(content["state"]))
+
+    def _snapshot(self, content: dict[str, Any], like: Snapshot) -> Snapshot:
+        arrays = self._arrays(content)
+        episodes = [count(number) for number in content["episodes"]]
+        if len(episodes) != len(like.episodes):
+            raise ValueError(f"{many(len(episodes), 'episode')} under way")
+        return Snapshot(
+            step=content["step"],
+            state=unflatten(arrays, like.state, "agent"),
+            carry=unflatten(arrays, like.carry, "carry"),
+            next_actions=_alike(arrays["next_actions"], like.next_actions),
+            episodes=episodes,
+            actions=[_alike(arrays[f"actions.{i}"], taken, axis=1) for i, taken in enumerate(like.actions)],
+            recent=_episodes(content["recent"]),
+            evaluations={count(step): _episodes(episodes) for step, episodes in content["evaluations"]},
+            sums=_alike(arrays["sums"], like.sums),
+        )
+
+    def _prune(self, step: int) -> None:
+        """Remove what the checkpoint just written, at `step`, and the one before it do not need.
+
+        One with a higher step is damaged, or the run would have gone on from it. The manifest goes first:
+        without it nothing else counts.
+        """
+        newer = [known for known in self.steps() if known > step]
+        older = [known for known in self.steps() if known <= step][KEPT:]
+        for known in newer + older:
+            self._path(known, "json").unlink(missing_ok=True)
+            self._path(known, "safetensors").unlink(missing_ok=True)
+        needed = set()
+        for known in self.steps():
+            try:
+                needed |= {Piece(*piece).name for piece in self._manifest(known)["replay"]}
+            except (Damaged, TypeError):
+                continue
+        pieces = (name for name in names_in(self.replay_folder) if re.search(r"[0-9].*\.safetensors", name))
+        half_written = (name for name in names_in(self.folder) if re.fullmatch(r"\..*\.writing", name))
+        for name in pieces:  # no longer needed, or half written by a killed process
+            if name not in needed:
+                (self.replay_folder / name).unlink()
+        for name in half_written:
+            (self.folder / name).unlink()
+
+
+def _episodes(data: Any) -> list[Episode]:
+    return [Episode(finite(total), count(length)) for total, length in data]
+
+
+def _checksum(data: Any) -> Checksum | None:
+    try:
+        return None if data is None else Checksum(*data)
+    except TypeError:
+        raise Damaged(f"{data!r} is not a checksum") from None
+
+
+def _alike(array: npt.NDArray[Any], like: npt.NDArray[Any], axis: int = 0) -> npt.NDArray[Any]:
+    """The array, if it is finite and has the type of `like`, and its shape from `axis` on; else a ValueError."""
+    same = array.dtype == like.dtype and array.ndim == like.ndim and array.shape[axis:] == like.shape[axis:]
+    if not same or not np.isfinite(array).all():
+        raise ValueError(
+            f"{array.dtype}{list(array.shape)} where there should be finite {like.dtype}{list(like.shape)}"
+        )
+    return array
+
+
+def _gaps(pieces: list[Piece], first: int, last: int) -> bool:
+    """Whether rows `first` to `last` are not all covered, piece after piece; a later one may have some of them anew."""
+    joints = all(after.start <= before.stop <= after.stop for before, after in itertools.pairwise(pieces))
+    return not (pieces and joints and pieces[0].start <= first and pieces[-1].stop == last)
+
+
+def flatten(tree: Any, prefix: str) -> Arrays:
+    """A pytree's arrays by their paths: {"agent.actor.params.0.w": ...}."""
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {_name(prefix, path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def unflatten(arrays: Arrays, template: Any, prefix: str) -> Any:
+    """The pytree of `template`'s structure, shapes and types that `flatten` took apart."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(template)
+    found = []
+    for path, expected in leaves:
+        name = _name(prefix, path)
+        if name not in arrays:
+            raise Damaged(f"{name} is missing")
+        if arrays[name].shape != expected.shape or arrays[name].dtype != expected.dtype:
+            raise Damaged(
+                f"{name} is {arrays[name].dtype}{list(arrays[name].shape)}, not {expected.dtype}{list(expected.shape)}"
+            )
+        if not np.isfinite(arrays[name]).all():
+            raise Damaged(f"{name} holds a number that is not finite")
+        found.append(arrays[name])
+    return jax.tree_util.tree_unflatten(structure, found)
+
+
+def _name(prefix: str, path: Any) -> str:
+    return prefix + "." + jax.tree_util.keystr(path, simple=True, separator=".")
+
+
+def _require_finite(arrays: Arrays) -> None:
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise RunFailure(f"{name} is no longer finite")

@@ -1,0 +1,207 @@
+"""What defines a run: the same config on the same machine gives the same bits.
+
+Each setting is declared once, here, with its help text. The flags of `train` and `tune`, the files, model cards,
+reports and the arguments in Python are made from that: a new setting is one more line. JAX is imported only where it is
+needed, so that a command line can be read without it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+import shlex
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin, get_type_hints
+
+from mepg.errors import UsageError, unknown
+from mepg.settings import apply_settings, digest, from_json, to_json
+
+if TYPE_CHECKING:
+    from mepg.core.types import Agent, Sizes
+
+MAX_SEED = 2**32 - 1
+KINDS = {tuple: "a list of names", bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
+
+Bound = tuple[str, Callable[[Any], bool]]  # what a value must be, in words and as a test
+MOST = 10**9  # steps, or anything else that is counted: more would not fit into JAX's 32-bit integers
+A_COUNT: Bound = ("in [1, 10^9]", lambda value: 1 <= value <= MOST)
+SOME_ENVS: Bound = ("in [1, 1000]", lambda value: 1 <= value <= 1_000)
+A_SEED: Bound = (f"in [0, {MAX_SEED}]", lambda value: 0 <= value <= MAX_SEED)
+SECONDS: Bound = ("a number of seconds above 0", lambda value: 0 < value < math.inf)
+A_BACKEND: Bound = ("auto, native or xla", lambda value: value in ("auto", "native", "xla"))
+
+
+def setting(default: Any, words: str, metavar: str = "N", bound: Bound | None = None) -> Any:
+    """A field that people set: `words` is its help text, `metavar` stands for its value in the help."""
+    return field(default=default, metadata={"words": words, "metavar": metavar, "bound": bound})
+
+
+class Setting(NamedTuple):
+    """A field that `setting` declared."""
+
+    name: str
+    kind: type  # one of KINDS
+    default: Any
+    words: str
+    metavar: str
+    bound: Bound | None
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.name.replace('_', '-')}"
+
+    def as_flag(self, value: Any) -> str:
+        """The flag and this value, as they are typed on a command line."""
+        text = ",".join(value) if isinstance(value, tuple) else str(value)
+        return self.flag if self.kind is bool else f"{self.flag} {shlex.quote(text)}"
+
+    def check(self, value: Any) -> None:
+        """A UsageError if it cannot be set to this."""
+        if value is None and self.default is None:
+            return
+        if type(value) is not self.kind and not (self.kind is float and type(value) is int):
+            raise UsageError(f"{self.name} must be {KINDS[self.kind]}, not {value!r:.80}")
+        words, holds = self.bound or ("", lambda _: True)
+        if not holds(value):
+            raise UsageError(f"{self.flag[2:]} must be {words}, not {value}")
+
+
+@functools.cache
+def settings_of(kind: type[Any]) -> dict[str, Setting]:
+    """The settings that a dataclass declares, by name."""
+    found, hints = {}, get_type_hints(kind)
+    for name, declared in ((each.name, each) for each in fields(kind) if each.metadata):
+        types = (hints[name], get_origin(hints[name]), *get_args(hints[name]))  # int, tuple[str, ...] or float | None
+        found[name] = Setting(
+            name, next(kind for kind in KINDS if kind in types), declared.default, **declared.metadata
+        )
+    return found
+
+
+def check_settings(values: Any) -> None:
+    """Check types and bounds; a UsageError names the setting."""
+    for name, setting in settings_of(values.__class__).items():
+        setting.check(getattr(values, name))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """All that one run's bits depend on."""
+
+    algorithm: str
+    spec: Any  # the algorithm's, with what --set changed
+    env: str
+    seed: int = setting(0, "seed of everything random", "S", A_SEED)
+    steps: int = setting(1_000_000, "environment steps", bound=A_COUNT)
+    eval_every: int = setting(5_000, "steps between evaluations", bound=A_COUNT)
+    eval_episodes: int = setting(10, "episodes in each evaluation", bound=A_COUNT)
+    envs: int = setting(1, "copies of the environment, stepped together", bound=SOME_ENVS)
+    normalize_obs: bool = setting(
+        False, "scale observations to mean 0 and variance 1, by running statistics saved with the policy"
+    )
+    threads: int = setting(1, "cores to compute on", bound=A_COUNT)  # the order of a sum depends on it
+    # "auto" until the run's program is made (`assembly.make_program`): a stored run says which one it was.
+    backend: str = setting(
+        "auto", "native (C++ compiled for this agent), xla, or auto: native if it works", "NAME", A_BACKEND
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        for name in ("steps", "eval_every"):
+            if getattr(self, name) % self.envs:
+                raise UsageError(
+                    f"{name.replace('_', '-')} must be a multiple of envs={self.envs}, which are stepped together, "
+                    f"not {getattr(self, name)}"
+                )
+
+    @classmethod
+    def make(cls, algorithm: str, settings: Iterable[str] = (), *, env: str, **rest: Any) -> Config:
+        """The config of an algorithm by name, with settings of its spec such as `dropout.p=0.3`."""
+        from mepg import algos
+        from mepg.envs.simulators import full_id
+
+        spec = apply_settings(algos.find(algorithm).spec, settings)
+        return cls(algorithm=algorithm, spec=spec, env=full_id(env), **rest)
+
+    def build(self, sizes: Sizes) -> Agent:
+        from mepg import algos
+        from mepg.core.normalise import normalised
+
+        algos.require_actions(self.algorithm, sizes, self.env)
+        agent = algos.find(self.algorithm).build(self.spec, sizes)
+        return normalised(agent, sizes) if self.normalize_obs else agent
+
+    def changed(self) -> dict[str, Any]:
+        """The settings that are not at their defaults."""
+        values = {name: (getattr(self, name), setting.default) for name, setting in settings_of(Config).items()}
+        return {name: value for name, (value, default) in values.items() if value != default}
+
+    @property
+    def on_any_backend(self) -> Config:
+        """The config that runs on either backend share: an experiment takes both."""
+        return replace(self, backend="auto")
+
+    def to_json(self, *, defaults: bool = True) -> dict[str, Any]:
+        """As plain data; `defaults`: see `settings.to_json`."""
+        data: dict[str, Any] = to_json(self, defaults=defaults)
+        return data
+
+    def identity(self, *, defaults: bool = True) -> dict[str, Any]:
+        """All of it but its length: a longer run is the same run, further on."""
+        return {name: value for name, value in self.to_json(defaults=defaults).items() if name != "steps"}
+
+    @property
+    def fingerprint(self) -> str:
+        """The SHA-256 by which a run's files are known to belong together.
+
+        Defaults are left out, so a setting or a field that is added later changes no run's fingerprint.
+        """
+        return digest(self.identity(defaults=False))
+
+    def evaluates_at(self, step: int) -> bool:
+        """Every `eval_every` steps, and after the last."""
+        return step % self.eval_every == 0 or step >= self.steps
+
+    @classmethod
+    def from_json(cls, data: Any) -> Config:
+        """The config that `to_json` wrote; a setting that it lacks has its default."""
+        from mepg import algos
+
+        if not isinstance(data, dict):
+            raise UsageError(f"a run's config must be a JSON object, not {data!r:.80}")
+        known = [each.name for each in fields(cls)]
+        for name in data:
+            if name not in known:
+                raise unknown("setting of a run", name, known)
+        for name in ("algorithm", "env"):
+            if not isinstance(data.get(name), str):
+                raise UsageError(f"{name} must be text, not {data.get(name)!r:.80}")
+        values: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in data.items()}
+        try:
+            values["spec"] = from_json(type(algos.find(data["algorithm"]).spec), data.get("spec"))
+            return cls(**values)
+        except (ValueError, TypeError) as error:
+            raise UsageError(str(error)) from None
+
+    def folder_name(self, settings: Iterable[str] = ()) -> str:
+        """Algorithm, what was set, environment and seed, as a name that any file system takes."""
+        parts = ["_".join([self.algorithm, *settings]), self.env, f"seed{self.seed}"]
+        return "_".join(re.sub(r"[^\w.,=+-]", "-", part) for part in parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionOptions:
+    """Settings of one session of a run. They do not change its bits."""
+
+    checkpoint_every: int = setting(5_000, "steps between checkpoints", bound=A_COUNT)
+    keep_replay: bool = setting(
+        False, "keep the replay buffer at the end, so that more --steps can make the run longer"
+    )
+    step_timeout: float | None = setting(None, "stop when a reset or a step takes longer (never)", "SECONDS", SECONDS)
+    log: tuple[str, ...] = setting(("csv", "tensorboard"), "where metrics go: csv, tensorboard, wandb", "LOG,...")
+
+    def __post_init__(self) -> None:
+        check_settings(self)

@@ -1,0 +1,51 @@
+"""The paper's evaluation: whole episodes, no exploration, on an environment of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from mepg.envs.env import Env
+from mepg.envs.spaces import Row
+from mepg.errors import RunFailure
+from mepg.words import many
+
+LONGEST = 100_000  # steps: a longer episode without a time limit is taken for endless
+
+
+class Episode(NamedTuple):
+    """The return and the length of an episode."""
+
+    total: float  # the undiscounted return
+    length: int
+
+
+def mean_return(episodes: Sequence[Episode]) -> float:
+    """The mean of their undiscounted returns."""
+    return float(np.mean([episode.total for episode in episodes]))
+
+
+def play(act: Callable[[Row], Row], env: Env, seed: int, watch: Callable[[], None] | None = None) -> Episode:
+    """The whole episode that begins with this seed; `watch` is called before each action."""
+    total, length, over, limit = 0.0, 0, False, max(LONGEST, env.time_limit or 0)
+    try:
+        obs = env.reset(seed)
+        while not over:
+            if length == limit:
+                raise RunFailure(
+                    f"it has not ended, and {env.id} has no time limit: give it one with "
+                    "gymnasium.register(..., max_episode_steps=1000)"
+                )
+            if watch is not None:
+                watch()
+            action = act(obs)
+            if not np.isfinite(action).all():
+                raise RunFailure(f"the policy's action became {action}")
+            obs, reward, _, over, _ = env.step(action)
+            total += reward
+            length += 1
+    except RunFailure as failure:
+        raise RunFailure(f"after {many(length, 'step')} of an evaluation episode: {failure}") from failure
+    return Episode(total, length)

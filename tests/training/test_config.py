@@ -1,0 +1,91 @@
+"""A run's settings: declared once, checked wherever they come from."""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from mepg.errors import UsageError
+from mepg.settings import digest, to_json
+from mepg.training.config import A_COUNT, Config, SessionOptions, check_settings, setting, settings_of
+
+GOOD = Config.make("me-sac", env="Pendulum-v1").to_json()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"steps": "many"}, "steps must be a whole number, not 'many'"),
+        ({"steps": True}, "steps must be a whole number, not True"),
+        ({"steps": 0}, r"steps must be in \[1, 10\^9\], not 0"),
+        ({"seed": -1}, r"seed must be in \[0, 4294967295\], not -1"),
+        ({"normalize_obs": 1}, "normalize_obs must be true or false, not 1"),
+        ({"algorithm": 3}, "algorithm must be text, not 3"),
+        ({"env": None}, "env must be text, not None"),
+        ({"stepps": 1}, "unknown setting of a run 'stepps'; did you mean 'steps'?"),
+        ({"spec": None}, "must be a JSON object"),
+    ],
+)
+def test_what_a_file_says_is_checked(change, says):
+    with pytest.raises(UsageError, match=says):
+        Config.from_json({**GOOD, **change})
+
+
+def test_what_a_file_does_not_say_has_its_default():
+    for name in settings_of(Config):
+        without = {key: value for key, value in GOOD.items() if key != name}
+        assert Config.from_json(without) == Config.from_json(GOOD)
+
+
+def test_a_fingerprint_is_made_from_what_differs_from_the_defaults():
+    """So a setting, or a field of a spec, that is added later leaves the fingerprints of stored runs as they are."""
+    config = Config.make("me-sac", ["n_step=3"], env="Pendulum-v1", seed=7)
+    data = to_json(config.spec, defaults=False)
+    assert data["n_step"] == 3
+    assert not {"huber", "discount"} & data.keys()
+    assert config.fingerprint == digest({"algorithm": "me-sac", "spec": data, "env": "Pendulum-v1", "seed": 7})
+    for other in (["n_step=2"], ["n_step=3", "huber=1"]):
+        assert Config.make("me-sac", other, env="Pendulum-v1", seed=7).fingerprint != config.fingerprint
+
+
+def test_how_long_a_run_is_to_be_is_no_part_of_what_it_is():
+    longer = Config.from_json({**GOOD, "steps": 2 * GOOD["steps"]})
+    assert longer.fingerprint == Config.from_json(GOOD).fingerprint
+    assert longer.identity() == Config.from_json(GOOD).identity()
+
+
+@pytest.mark.parametrize("timeout", [0, -1.0, float("inf"), float("nan")])
+def test_a_sitting_is_checked_in_the_same_way(timeout):
+    with pytest.raises(UsageError, match="step-timeout must be a number of seconds above 0, not"):
+        SessionOptions(step_timeout=timeout)
+    assert SessionOptions(step_timeout=3).step_timeout == 3
+
+
+def test_every_kind_of_setting():
+    @dataclass(frozen=True)
+    class Some:
+        word: str = setting("yes", "any word", "WORD")
+        rate: float = setting(0.5, "a rate", "X", A_COUNT)
+        names: tuple[str, ...] = setting((), "names", "NAME,...")
+        plain: int = 3  # not for people
+
+    assert {name: about.kind for name, about in settings_of(Some).items()} == {
+        "word": str,
+        "rate": float,
+        "names": tuple,
+    }
+    check_settings(Some(rate=2))
+    with pytest.raises(UsageError, match="word must be text, not 3"):
+        check_settings(Some(word=3, rate=2))
+    with pytest.raises(UsageError, match="names must be a list of names, not 'csv'"):
+        check_settings(Some(names="csv", rate=2))
+
+
+def test_configs_from_files_are_checked(tmp_path):
+    from mepg.training.config import Config
+
+    good = Config.make("me-sac", env="Pendulum-v1").to_json()
+    assert Config.from_json(json.loads(json.dumps(good))) == Config.make("me-sac", env="Pendulum-v1")
+    for change in ({"steps": "many"}, {"seed": -1}, {"algorithm": "x"}, {"spec": {"hidden": [0]}}, {"extra": 1}):
+        with pytest.raises(UsageError):
+            Config.from_json({**good, **change})
