@@ -1,5 +1,7 @@
 """Reductions: which are unrolled, which become a reduce node, and that all of them are right."""
 
+import itertools
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,14 +13,14 @@ from .interpreter import Evaluation, lowered
 from .test_lowering import agree
 
 RNG = np.random.default_rng(0)
-SHAPES = [(5,), (70,), (3, 40), (40, 3), (70, 20), (3, 20, 5), (70, 4, 5), (66, 2, 67), (1, 9)]
+SHAPES = [(5,), (70,), (3, 40), (40, 3), (70, 20), (3, 20, 5), (70, 4, 5), (66, 2, 67), (66, 67, 5, 3), (1, 9)]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
-def test_over_each_axis_and_all(shape, dtype):
-    x = RNG.permutation(int(np.prod(shape))).reshape(shape).astype(dtype)
-    axes = (*range(len(shape)), tuple(range(len(shape))))
+def test_over_any_axes(shape, dtype):
+    x = RNG.integers(-50, 50, shape).astype(dtype)  # sums are exact
+    axes = [pair for n in range(1, len(shape) + 1) for pair in itertools.combinations(range(len(shape)), n)]
     agree(lambda x: [(x.sum(axis), x.max(axis), x.min(axis)) for axis in axes], x)
 
 

@@ -40,8 +40,8 @@ def reduce(graph: Graph, kind: str, base: Node, axes: Sequence[int]) -> Node:
 
 def _reduce_outer(graph: Graph, kind: str, base: Node, axes: list[int]) -> Node:
     """Over long leading axes: the first of them becomes the rows."""
-    *leading, last = (a for a in range(len(base.shape)) if a != axes[0])
-    order = [*leading, axes[0], last]
+    others = [a for a in range(len(base.shape)) if a != axes[0]]
+    order = [*others[:-1], axes[0], *others[-1:]]
     return reduce(graph, kind, graph.transpose(base, order), [order.index(a) for a in axes])
 
 
