@@ -118,7 +118,6 @@ WITHOUT_A_MIRROR = {
     **dict.fromkeys(("algos/ddpg", "algos/mepg", "algos/redq", "algos/sac"), "specs: tests/core tries every one"),
     "bench/peer": "runs where other libraries are installed: make bench",
 }
-WHOLE_ROOMS = {"native"}  # passes of one compiler, tested by what comes out of the last
 
 
 def test_tests_mirror_the_package():
@@ -127,6 +126,6 @@ def test_tests_mirror_the_package():
     for path in ROOT.rglob("*.py"):
         module = path.relative_to(ROOT).with_suffix("")
         mirror = tests / module.with_name(f"test_{module.name}.py")
-        if module.name != "__init__" and layer(path) not in WHOLE_ROOMS and not mirror.exists():
+        if module.name != "__init__" and not mirror.exists():
             lacking.add(module.as_posix())
     assert lacking == WITHOUT_A_MIRROR.keys()

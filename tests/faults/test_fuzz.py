@@ -34,7 +34,6 @@ from mepg.training.loop import Loop
 from mepg.training.program import Program
 from mepg.training.replay import Replay
 from mepg.tune.study import Study
-from tests.conftest import SPACES
 from tests.faults import mutants
 from tests.run import stubs  # noqa: F401  (registers environments)
 from tests.tune.studies import Quick, objective, rising_to, tune
@@ -51,8 +50,8 @@ class Fuzz:
         settings = ["hidden=4", "batch_size=4", "warmup=8", "replay_size=16", "discount=0.5"]
         self.config = Config.make("me-sac", settings, env=ENV, steps=40, eval_every=20, eval_episodes=2)
         self.folder = Folder(self.path)
-        self.folder.claim(self.config, SPACES).close()
         envs, eval_env = make_envs(ENV), Env(ENV)
+        self.folder.claim(self.config, envs.spaces).close()
         agent = self.config.build(envs.sizes)
         self.loop = Loop(self.config, Program(self.config, agent, envs.sizes), envs, eval_env, Replay(16, envs.sizes))
         self.template = jax.eval_shape(agent.init, jax.random.key(0))

@@ -16,7 +16,7 @@ import pytest
 
 from mepg.core.types import Sizes
 from mepg.native import build
-from mepg.native.library import State, _as_array, _as_words, _generate, _words
+from mepg.native.library import State, _allocate, _from_words, as_words, generate
 from mepg.native.processor import KNOWN
 from tests.conftest import KINDS
 
@@ -45,23 +45,23 @@ class Emulated:
         self._folder, self._taken = folder, np.zeros(0, np.int32)
         self._programs = [folder / f"program-{threads}" for threads in (1, 2)]
         for threads, program in enumerate(self._programs, 1):
-            generated = _generate(function, examples, state, KNOWN["neon"], threads)
+            generated = generate(function, examples, state, KNOWN["neon"], threads)
             source = program.with_suffix(".cpp")
             source.write_text(generated.text)
             run(*COMPILERS[compiler], *FLAGS, f"-I{KERNELS}", "-o", program, source, HERE / "harness.cpp")
-        self.text, self._placement, self._outputs, self.writes_state = generated
+        self.text, self._assignment, self._outputs, self.writes_state = generated
 
     def untaken(self):
         return np.flatnonzero(self._taken == 0).tolist()
 
     def __call__(self, *arguments):
         state, given = State([]), list(arguments)
-        if self._placement.state:
+        if self._assignment.state:
             state, *given = arguments
-        tables = [node.settings["array"] for node in self._placement.external if "array" in node.settings]
-        inputs = [_as_words(each).ravel() for each in (*given, *tables)]
+        constants = [node.params["array"] for node in self._assignment.inputs if "array" in node.params]
+        inputs = [as_words(each).ravel() for each in (*given, *constants)]
         outputs = [int(np.prod(each.shape)) for each in self._outputs]
-        own = _words(self._placement.words).size
+        own = _allocate(self._assignment.words).size
         sizes = [state._memory.size, own, len(inputs), *(each.size for each in inputs), len(outputs), *outputs]
         parts = [np.array(sizes, np.int32), state._memory, *inputs]
         (self._folder / "given").write_bytes(b"".join(part.tobytes() for part in parts))
@@ -69,7 +69,7 @@ class Emulated:
         assert np.array_equal(one.view(np.uint32), two.view(np.uint32)), "two threads give other bits than one"
         state._memory[:], *found, taken = np.split(one, np.cumsum([state._memory.size, *outputs]))
         self._taken = np.maximum(self._taken, taken.view(np.int32)) if self._taken.size else taken.view(np.int32)
-        return [_as_array(words, each) for words, each in zip(found, self._outputs, strict=True)]
+        return [_from_words(words, each) for words, each in zip(found, self._outputs, strict=True)]
 
     def _found(self, program):
         run("qemu-aarch64", program, self._folder / "given", 1, self._folder / "found")
@@ -161,7 +161,7 @@ def test_instructions(tmp_path):
     whole = {"along k": (8 * 2 * 4, 8 + 2 * 4), "down the rows": (8 * 2, 2 + 2)}  # multiplications, loads
     for threads in (1, 2):
         examples = (learner.leaves, *learner.arguments(0))
-        source.write_text(_generate(learner.learn, examples, "written", KNOWN["neon"], threads).text)
+        source.write_text(generate(learner.learn, examples, "written", KNOWN["neon"], threads).text)
         code = run(*COMPILERS["g++"], *FLAGS, f"-I{KERNELS}", "-S", "-o", "-", source)
         assert re.search(r"\tfsqrt\s+v", code)
         assert not re.search(r"\tfsqrt\s+s", code)

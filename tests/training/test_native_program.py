@@ -30,7 +30,7 @@ NATIVE, XLA = (replace(CONFIG, backend=backend) for backend in ("native", "xla")
 
 
 def go(config, path, until=STEPS):
-    """One options; gives what it noted."""
+    """One session; returns its notes."""
     with Session(config, path) as session:
         for record in session:
             if record.step == until < STEPS:
@@ -114,7 +114,7 @@ def test_a_bad_compiler_costs_a_line(script, reason, native, tmp_path, monkeypat
     path.chmod(0o700)
     monkeypatch.setenv("CXX", str(path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(build, "_patience", lambda: 2)
+    monkeypatch.setattr(build, "_timeout", lambda: 2)
     envs = make_envs(ENV)
     loop = assemble(CONFIG, envs)
     assert loop.config == XLA
@@ -150,9 +150,9 @@ def test_a_table_of_constants_is_no_hindrance(native):
 
 
 STAGES = {
-    "tracing": (library.Tracer, "inline"),
-    "fusing": (library, "Fusion"),
-    "placing": (library, "Placement"),
+    "lowering": (library, "lower"),
+    "fusion": (library, "Fusion"),
+    "assigning": (library, "BufferAssignment"),
     "emitting": (library, "program"),
     "loading": (library, "library"),
     "comparing": (native_program, "compare"),

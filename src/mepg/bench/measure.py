@@ -134,7 +134,7 @@ def measure(rounds: int, peers: Sequence[Peer], progress: ShowProgress) -> dict[
     return Benchmark(rounds, peers, progress).results()
 
 
-def measure_updates(names: Iterable[str], rounds: int, progress: ShowProgress) -> dict[str, Any]:
+def measure_updates(names: Iterable[str], rounds: int, progress: ShowProgress) -> dict[str, dict[str, float]]:
     """The updates of some algorithms, and ME-SAC's to compare them with, on one core."""
     return Benchmark(rounds, (), progress).updates_of({name: _update(name) for name in ("me-sac", *names)})
 
@@ -163,7 +163,7 @@ class Benchmark:
             "growth": self._growth(),
         }
 
-    def updates_of(self, tasks: Mapping[str, Task]) -> dict[str, Any]:
+    def updates_of(self, tasks: Mapping[str, Task]) -> dict[str, dict[str, float]]:
         """Each update against its multiplications and against ME-SAC's, which has to be among them."""
         turns = self._in_turns("updates, one core", tasks)
         return {name: _against_multiplications(own, turns["me-sac"]) for name, own in turns.items()}
@@ -185,7 +185,7 @@ class Benchmark:
             contenders[name] = Contender(task, cores, self._peers.get(task.get("library", "")))
         return in_turns(title, contenders, self._rounds if rounds is None else rounds, self._progress)
 
-    def _updates(self) -> dict[str, Any]:
+    def _updates(self) -> dict[str, dict[str, float]]:
         tasks = {name: _update(name) for name in (*MAIN, *ENSEMBLES)}
         tasks |= {f"{name} mixed": _update(name, "precision=mixed") for name in (*MAIN, "redq")}
         tasks |= {f"{name} small": _update(name, *SMALL, env=SMALL_ENV) for name in MAIN}

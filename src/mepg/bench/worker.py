@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, Required, TypedDict, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, Required, TypedDict, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -72,8 +72,9 @@ def _config(task: Task, *settings: str) -> Config:
 
     import_named(task["algorithm"])  # the user named it
     settings = (*settings, *task.get("set", ()))
-    run: dict[str, Any] = {"backend": task.get("backend", "auto"), "threads": task["threads"]}
-    return Config.make(task["algorithm"], settings, env=task["env"], eval_every=10**9, steps=10**8, **run)
+    backend, threads = task.get("backend", "auto"), task["threads"]
+    config = Config.make(task["algorithm"], settings, env=task["env"], backend=backend, threads=threads)
+    return replace(config, steps=10**8, eval_every=10**9)
 
 
 def updates(task: Task) -> Measure:

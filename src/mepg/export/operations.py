@@ -14,11 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import export
-from jax.extend.core import ClosedJaxpr, Literal
+from jax.extend.core import ClosedJaxpr
 
 from mepg.errors import UsageError
 from mepg.export.standalone import OPERATIONS
 from mepg.jax_defaults import with_jax_defaults
+from mepg.native.lowering import evaluate
 from mepg.storage.checkpoint import flatten
 from mepg.storage.files import Arrays
 
@@ -81,18 +82,8 @@ class _Builder:
         return output
 
     def inline(self, function: ClosedJaxpr, inputs: Sequence[str]) -> list[str]:
-        names = dict(zip(function.jaxpr.invars, inputs, strict=True))
-        names |= {
-            var: self.constant(value) for var, value in zip(function.jaxpr.constvars, function.consts, strict=True)
-        }
-
-        def name(atom: Any) -> str:
-            return self.constant(atom.val) if isinstance(atom, Literal) else names[atom]
-
-        for equation in function.jaxpr.eqns:
-            outputs = self._apply(equation, [name(atom) for atom in equation.invars])
-            names |= zip(equation.outvars, outputs, strict=True)
-        return [name(atom) for atom in function.jaxpr.outvars]
+        constants = [self.constant(value) for value in function.consts]
+        return evaluate(function.jaxpr, constants, inputs, lambda literal: self.constant(literal.val), self._apply)
 
     def _apply(self, equation: Equation, inputs: list[str]) -> list[str]:
         primitive = equation.primitive.name

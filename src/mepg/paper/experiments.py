@@ -274,14 +274,17 @@ def _config(row: Row, plan: Plan) -> Config:
     return Config.make(algorithm, (*settings, *plan.settings), env=ALL_TASKS[0], **length)
 
 
+Key = tuple[object, ...]
+
+
 def experiments_of(config: Config) -> list[tuple[str, str]]:
     """The experiments that ask for this run, whatever its length and seed, each with the plan whose settings it has."""
     return _experiments_by_key().get(_key(config), [])
 
 
 @cache
-def _experiments_by_key() -> dict[tuple[Any, ...], list[tuple[str, str]]]:
-    found: dict[tuple[Any, ...], list[tuple[str, str]]] = {}
+def _experiments_by_key() -> dict[Key, list[tuple[str, str]]]:
+    found: dict[Key, list[tuple[str, str]]] = {}
     for plan in ("desk", "smoke"):  # the paper's has desk's settings
         for name in EXPERIMENTS:
             for key in {_key(config) for config in select(name, plan, seeds=[0]).all_configs()}:
@@ -289,7 +292,7 @@ def _experiments_by_key() -> dict[tuple[Any, ...], list[tuple[str, str]]]:
     return found
 
 
-def _key(config: Config) -> tuple[Any, ...]:
+def _key(config: Config) -> Key:
     """All of a config but its seed, its length and its backend."""
     left_out = ("seed", "steps", "eval_every", "eval_episodes", "backend")
     return tuple(getattr(config, field.name) for field in fields(config) if field.name not in left_out)

@@ -11,6 +11,7 @@ import matplotlib
 import numpy as np
 import numpy.typing as npt
 from matplotlib import style
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mepg.report.long_format import PublishedCurve, on_environments
@@ -231,7 +232,7 @@ def _colours(labels: Sequence[str], graded: bool) -> dict[str, str]:
     return {label: matplotlib.colors.to_hex(shade) for label, shade in zip(labels, shades, strict=True)}
 
 
-def show_steps(axes: Any, label: str = "") -> None:
+def show_steps(axes: Axes, label: str = "") -> None:
     """Label the x axis with steps, from 0 on: 20k for 20,000."""
     axes.xaxis.set_major_formatter(lambda step, _: f"{step / 1000:g}k" if step else "0")
     axes.set_xlim(left=0)

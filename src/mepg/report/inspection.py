@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mepg.report.figures import STYLE, plain, show_steps, to_picture
@@ -52,7 +52,7 @@ def draw_inspections(inspections: Sequence[Inspection]) -> bytes:
     return to_picture(figure, "png", dpi=120)
 
 
-def _draw_over_time(axes: Any, found: Inspection) -> None:
+def _draw_over_time(axes: Axes, found: Inspection) -> None:
     q, band = np.array(found.first.q), 1.96 * np.array(found.first.std)
     steps = np.arange(len(q))
     if band.any():
@@ -65,7 +65,7 @@ def _draw_over_time(axes: Any, found: Inspection) -> None:
     axes.legend()
 
 
-def _draw_against(axes: Any, found: Inspection) -> None:
+def _draw_against(axes: Axes, found: Inspection) -> None:
     ends = [min(found.some.q + found.some.truth), max(found.some.q + found.some.truth)]
     axes.plot(ends, ends, color=TRUTH, lw=1, ls="--")
     band = 1.96 * np.array(found.some.std)
@@ -74,7 +74,7 @@ def _draw_against(axes: Any, found: Inspection) -> None:
     axes.set(xlabel=f"return that followed ({many(found.episodes, 'episode')})", ylabel="Q and its 95% band")
 
 
-def _draw_calibration(axes: Any, found: Inspection) -> None:
+def _draw_calibration(axes: Axes, found: Inspection) -> None:
     if not found.covered:
         _write(axes, "one critic and no masks: no band")
         return
@@ -84,7 +84,7 @@ def _draw_calibration(axes: Any, found: Inspection) -> None:
     axes.legend()
 
 
-def _draw_noise(axes: Any, found: Inspection) -> None:
+def _draw_noise(axes: Axes, found: Inspection) -> None:
     if not found.noise.steps:
         _write(axes, "no noise of masks in metrics.csv")
         return
@@ -102,7 +102,7 @@ def _bias(found: Inspection) -> str:
     return f"{abs(found.bias):.3g} too {'high' if found.bias > 0 else 'low'}"
 
 
-def _write(axes: Any, words: str) -> None:
+def _write(axes: Axes, words: str) -> None:
     """Show words instead of a plot."""
     axes.text(0.5, 0.5, words, ha="center", va="center", fontsize=9, transform=axes.transAxes)
     axes.set_axis_off()

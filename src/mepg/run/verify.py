@@ -207,13 +207,13 @@ def _play(policy: _PublishedPolicy, loop: Loop, same_rounding: bool) -> PolicyVe
     return PolicyVerdict(policy.file, True, False, f"{apart}: {played}")
 
 
-def differ_significantly(published: list[Episode], here: list[Episode]) -> bool:
+def differ_significantly(published: list[Episode], computed: list[Episode]) -> bool:
     """A permutation test of the mean returns: hardly any random division of these episodes puts them as far apart.
 
     Rounding sets the episodes of a chaotic simulator on other courses, but they remain the same policy's.
     """
-    means = Difference(0, "eval/mean_reward", mean_return(published), mean_return(here))
-    totals = np.array([episode.total for episode in published + here])
+    means = Difference(0, "eval/mean_reward", mean_return(published), mean_return(computed))
+    totals = np.array([episode.total for episode in published + computed])
     shuffled = np.random.default_rng(0).permuted(np.tile(totals, (PERMUTATIONS, 1)), axis=1)
     parts = np.split(shuffled, [len(published)], axis=1)
     apart = np.abs(parts[0].mean(axis=1) - parts[1].mean(axis=1))

@@ -284,10 +284,10 @@ def _commit() -> str | None:
         return None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+        commit = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None
-    return said or None
+    return commit or None
 
 
 def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from mepg.algos import is_mixed
 from mepg.core.types import Agent, Sizes
 from mepg.jax_defaults import with_jax_defaults
-from mepg.native.build import keep_source
+from mepg.native.build import save_source
 from mepg.native.check import Disagrees, compare
-from mepg.native.library import Compiled, Picked, State, StateUse, compile_function
+from mepg.native.library import Compiled, RowSelection, State, StateUse, compile_function
 from mepg.training.config import Config
 from mepg.training.program import NextActions, Program
 from mepg.training.replay import FloatArray, Numbers, Replay, layout, row_width
@@ -58,9 +58,9 @@ class NativeProgram(Program):
             return super().exploit(device_state.get(), obs)
         return self._fast_exploit(device_state, obs)[0]
 
-    def sample(self, replay: Replay, fractions: npt.NDArray[np.float64]) -> tuple[Picked, Numbers]:
+    def sample(self, replay: Replay, fractions: npt.NDArray[np.float64]) -> tuple[RowSelection, Numbers]:
         rows, slots, numbers = replay.pick(fractions)
-        return Picked(rows, slots), numbers
+        return RowSelection(rows, slots), numbers
 
     def learn(
         self, device_state: State, rows: Any, numbers: Numbers, carry: Any, obs: FloatArray, step: int
@@ -85,7 +85,7 @@ class NativeProgram(Program):
             try:
                 compare(compiled, function, super().init(), arguments, tolerance=self._tolerance)
             except Disagrees as error:
-                raise Disagrees(f"{error}; please report it with {keep_source(compiled.text)}") from None
+                raise Disagrees(f"{error}; please report it with {save_source(compiled.text)}") from None
             compiled.note_checked()
         return compiled
 

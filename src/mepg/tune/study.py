@@ -135,7 +135,7 @@ class Study:
         states = {"complete": "COMPLETE", "given_up": "PRUNED", "failed": "FAIL", "unfinished": "RUNNING"}
         return {name: len(self._trials(state)) for name, state in states.items()}
 
-    def _trials(self, state: str) -> list[Any]:
+    def _trials(self, state: str) -> list[Any]:  # FrozenTrial, of which a damaged journal may lack anything
         return [trial for trial in self._study.trials if trial.state.name == state]
 
     def _jobs(self, number: int, settings: list[str]) -> list[Job]:
