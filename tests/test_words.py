@@ -13,7 +13,7 @@ NOUNS = (
     "value", "tie", "task", "second",
 )  # fmt: skip
 # What stands before such a word and is no number, or never 1.
-OTHERS = {"type(space).__name__", "space", "kind", "module", "length", "seconds", "self.spec.warmup", "envs"}
+OTHERS = {"type(space).__name__", "space", "kind", "module", "length", "seconds", "loop.config.spec.warmup", "envs"}
 
 
 def test_many():

@@ -1,11 +1,11 @@
-"""Numbers in sentences."""
+"""Numbers with their nouns and units."""
 
 from __future__ import annotations
 
 
-def many(count: float, what: str) -> str:
+def many(count: float, noun: str) -> str:
     """1 run, 2 runs, 1,000 runs."""
-    return f"{count:,} {what}{'s' * (count != 1)}"
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def duration(seconds: float) -> str:

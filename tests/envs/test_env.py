@@ -33,7 +33,7 @@ def test_a_seed_gives_the_same_episode_whatever_came_before(env_id):
         ("StubMultiBinary-v0", "action space is a MultiBinary; a Box or a Discrete is needed"),
         ("StubTooMany-v0", "at most 2^24 are possible"),
         ("StubIntegerBox-v0", "of type int64; floats are needed: give it a Box of floats"),
-        ("StubUnbounded-v0", "infinite action bounds; give it finite ones"),
+        ("StubUnbounded-v0", "infinite action bounds; leave out gymnasium.wrappers.ClipAction, or give it finite ones"),
         ("StubDictObs-v0", "Dict observations; a flat Box is needed"),
         ("StubImageObs-v0", "of shape (8, 8); a flat Box is needed"),
         ("HoperBulletEnv-v0", "did you mean 'HopperBulletEnv-v0'"),

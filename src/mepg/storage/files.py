@@ -121,7 +121,7 @@ def names_in(folder: Path) -> list[str]:
     """The names in a folder; none if there is no folder. `Path.glob` finds none also where it may not look."""
     try:
         return sorted(os.listdir(folder))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         raise Unreadable(folder, error) from None
