@@ -1,4 +1,4 @@
-"""Turn finished runs of format 2 (before 18 November 2026) into format 3: python scripts/convert_results.py FOLDER ..."""
+"""Turn finished runs of format 2 (before 18 November 2026) into format 3: convert_results.py FOLDER ..."""
 
 from __future__ import annotations
 
