@@ -105,6 +105,23 @@ def test_what_is_to_be_cleaned_up_is_also_when_a_signal_ends_the_process():
     assert (ended.returncode, ended.stdout) == (128 + signal.SIGINT, "done inner outer")
 
 
+def test_a_signal_waits_while_a_process_is_started():
+    """Its clean-up is known by then, and is carried out."""
+    code = """
+import os, signal
+from mepg.signals import cleaning_up, exit_deferred, exit_on_signal
+with exit_on_signal():
+    with exit_deferred():
+        os.kill(os.getpid(), signal.SIGTERM)
+        print("started", flush=True)
+        cleaned = cleaning_up(lambda: print("cleaned up", flush=True))
+        cleaned.__enter__()
+    print("not reached", flush=True)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (143, "started\ncleaned up\n")
+
+
 def test_elsewhere_ctrl_c_is_left_to_others(monkeypatch):
     with stop_on_signal(), interrupt_between_steps() as check:  # which handle it already
         os.kill(os.getpid(), signal.SIGINT)

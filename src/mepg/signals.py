@@ -23,6 +23,9 @@ def signal_exit_status(name: str) -> int:
 
 def exit_immediately(number: int, _: types.FrameType | None = None) -> None:
     """Exit with hardly any clean-up: files are whole or absent, and an orderly exit may crash in JAX."""
+    if _deferred:
+        _deferred.append(number)
+        return
     show_cursor = b"\x1b[?25h\n" if os.isatty(_stderr()) else b""
     with contextlib.suppress(OSError):  # standard error may be closed
         os.write(_stderr(), show_cursor + b"mepg: interrupted; what was saved is safe\n")
@@ -44,6 +47,25 @@ def cleaning_up(clean_up: Callable[[], object]) -> Iterator[None]:
 
 
 _clean_ups: list[Callable[[], object]] = []
+
+
+@contextlib.contextmanager
+def exit_deferred() -> Iterator[None]:
+    """Let a signal that would end the process at once wait for the end of the block.
+
+    To start a process in: if a signal came between its start and `cleaning_up`, it would go on without us.
+    """
+    _deferred.append(0)
+    try:
+        yield
+    finally:
+        signals = [number for number in _deferred if number]
+        _deferred.clear()
+        if signals:
+            exit_immediately(signals[0])
+
+
+_deferred: list[int] = []  # in such a block: 0, and the signals that have come since
 
 
 def exit_on_signal() -> contextlib.AbstractContextManager[None]:

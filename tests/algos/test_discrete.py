@@ -15,7 +15,7 @@ import mepg
 from mepg.cli import main
 from mepg.envs.env import Env
 from mepg.errors import RunFailure, UsageError
-from mepg.export import files
+from mepg.export import convert
 from mepg.export.onnx import open_session
 from mepg.export.standalone import load_policy as load_standalone
 from mepg.storage.folder import Folder
@@ -77,10 +77,10 @@ def test_what_is_exported_gives_the_policys_index(run, tmp_path):
 
 def test_an_export_that_chooses_otherwise_is_refused(run):
     mepg.algorithm(NAME)
-    source = files.open_run(Folder(run))
+    source = convert.open_run(Folder(run))
     assert source.rounding == 0
     with pytest.raises(RunFailure, match="differs from the run's policy by 1"):
-        files._check(source, lambda obs: 1 - source.actions[: len(obs)])
+        convert._check(source, lambda obs: 1 - source.actions[: len(obs)])
 
 
 class Counted(gymnasium.Env):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mepg.core.normalise import normalised
-from mepg.core.policies import follow_best
+from mepg.core.policies import best_proposal
 from mepg.core.types import Sizes
 from mepg.export.c import to_c
 from mepg.export.compiled import find_compiler, run_compiled
@@ -102,7 +102,7 @@ def every_operation(weights, obs):
     several = x.reshape(-1, 2, 4).transpose(0, 2, 1)  # [B, 4, 2]
     x = jnp.einsum("bij,jk->bik", several, weights) * jax.lax.rsqrt(1 + jnp.square(several).sum(axis=1, keepdims=True))
     lowest, highest = x.min(axis=(1, 2)), x.max(axis=1)
-    picked = follow_best(x.transpose(1, 0, 2), x.sum(axis=2).T)  # [B, 2]
+    picked = best_proposal(x.transpose(1, 0, 2), x.sum(axis=2).T)  # [B, 2]
     signs = (rest < 0).astype(jnp.float32)
     return jnp.concatenate([lowest[:, None], highest * picked, -signs, jnp.minimum(rest, 0.1)], axis=1)  # [B, 5]
 

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from mepg.native.processor import Instructions
-from mepg.signals import cleaning_up
+from mepg.signals import cleaning_up, exit_deferred
 from mepg.system import load_per_core
 
 _HEADER = Path(__file__).with_name("kernels.h")
@@ -190,14 +190,17 @@ def run_command(
 ) -> bytes:
     """A program's standard output. It gets a process group of its own, so that what it has started ends with it."""
     seconds = _timeout() if seconds is None else seconds
-    try:
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder,
-            start_new_session=True,
-        )  # fmt: skip
-    except OSError as error:
-        raise CannotBuild(f"{command[0]} cannot be started: {error.strerror}") from error
-    with process, killed_at_exit(process):
+    with contextlib.ExitStack() as stack:
+        try:
+            with exit_deferred():
+                process = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder,
+                    start_new_session=True,
+                )  # fmt: skip
+                stack.enter_context(process)
+                stack.enter_context(killed_at_exit(process))
+        except OSError as error:
+            raise CannotBuild(f"{command[0]} cannot be started: {error.strerror}") from error
         try:
             output, errors = process.communicate(stdin, timeout=seconds)
         except subprocess.TimeoutExpired as error:
