@@ -75,6 +75,8 @@ class CrossQ(Spec):
             "subset": None,
             "layer_norm": False,
             "quantiles": None,
+            "minto": False,
+            "lr_decay": None,
         }.items():
             value = getattr(self, name)
             require(value == only, name, f"{str(only).lower()} in CrossQ", value)

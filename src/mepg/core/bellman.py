@@ -53,6 +53,9 @@ def critic_gradient(
     next_action, next_log_prob = pi(batch.next_obs, k_action)  # a' ~ pi(s'): [B, A], [B]
     next_action = add_noise(spec.smoothing, next_action, k_smoothing)
     next_q = pessimistic_q(critics, spec, theta_target, batch.next_obs, next_action, target_mask, k_subset)  # [B]
+    if spec.minto:
+        online = pessimistic_q(critics, spec, theta, batch.next_obs, next_action, target_mask, k_subset)
+        next_q = next_q._replace(q=jnp.minimum(next_q.q, online.q))
     y = td_target(batch, spec.discount, next_q, alpha * next_log_prob)  # [B]
     return td_gradient(critics, spec, theta, batch, mask, y, weight)
 

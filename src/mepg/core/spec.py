@@ -35,6 +35,7 @@ class Dropout:
     masks: Literal["consistent", "independent", "online", "expected"] = "consistent"  # both sides of Bellman (D18)
     layers: Literal["last", "all"] = "last"  # which hidden layers (D1)
     rows: Literal["sample", "batch"] = "sample"  # one mask for each sample, or for the batch (D2)
+    shared: bool = field(default=False, metadata=LATER)  # whether all critics have the same mask
     place: Literal["after", "before"] = "after"  # the activation; before is also before layer normalisation
     improve_on: Literal["complete", "masked"] = "complete"  # the network that the policy is improved on
 
@@ -192,6 +193,8 @@ class CriticSpec:
         if self.pessimism is not None and self.pessimism.beta == 0:
             self._set("pessimism", None)
         if self.critics == 1:
+            if self.dropout is not None:
+                self._set("dropout", replace(self.dropout, shared=False))
             self._set("improve_on", "min")
             if self.quantiles is not None and self.quantiles.count == 1:  # a median, whose loss is the mean's
                 self._set("quantiles", None)
@@ -239,8 +242,12 @@ class Spec(ActorSpec):
     search: Search | None = None  # None: what the policy says, and noise, is what is done while training
     subset: int | None = None  # M: y is made from a random M of the N critics; None: from all
     smoothing: Noise | None = None  # added to the next action: target policy smoothing
+    minto: bool = field(default=False, metadata=LATER)  # y from the smaller of target and online network's Q (MINTO)
+    lr_decay: int | None = field(default=None, metadata=LATER)  # updates until learning rates fall to 0; None: never
 
     def __post_init__(self) -> None:
+        decay = self.lr_decay
+        require(decay is None or 1 <= decay <= 10**9, "lr_decay", "in [1, 10^9], or none", decay)
         within = self.subset is None or 1 <= self.subset <= self.critics
         require(within, "subset", f"in [1, {self.critics}], the number of critics, or none", self.subset)
         if self.temperature is not None and self.gaussian is None:

@@ -60,7 +60,7 @@ def update(
     gradient, metrics = critic_gradient(
         nets.critics, spec, theta, theta_target, pi, temperature_of(spec, state), batch, k_critic, weights.critic
     )
-    critic = adam_step(state.critic, gradient, spec.critic_lr, spec.adam_b1)
+    critic = adam_step(state.critic, gradient, decayed(spec, spec.critic_lr, state.updates), spec.adam_b1)
     state = state._replace(updates=state.updates + 1, critic=critic)
     state, policy_metrics = improve_policy(nets, spec, state, batch, k_policy, k_policy_mask, weights.policy)
     return update_targets(spec, state), as_metrics(metrics) | policy_metrics
@@ -86,7 +86,8 @@ def policy_step(
         temperature = temperature_step(spec, temperature, log_prob, nets.target_entropy, weight)
     if spec.temperature is not None and spec.temperature.lr is not None:
         metrics["ent_coef_loss"] = temperature_loss(jnp.float32(alpha), log_prob, nets.target_entropy, weight)
-    return adam_step(state.actor, gradient, spec.actor_lr, spec.adam_b1), temperature, as_metrics(metrics)
+    actor_lr = decayed(spec, spec.actor_lr, state.updates)
+    return adam_step(state.actor, gradient, actor_lr, spec.adam_b1), temperature, as_metrics(metrics)
 
 
 def improve_policy(
@@ -207,7 +208,14 @@ def init_trainable(params: Params, lr: float, *, with_target: bool) -> Trainable
     return Trainable(params, target, optax.adam(lr).init(params))
 
 
-def adam_step(trainable: Trainable, gradient: Params, lr: float, b1: float = 0.9) -> Trainable:
+def decayed(spec: ActorSpec, lr: float, updates: Array) -> Array | float:
+    """lr (1 - t / T) after t of T updates, and 0 from then on; without a decay, lr."""
+    if not isinstance(spec, Spec) or spec.lr_decay is None:
+        return lr
+    return lr * jnp.maximum(1 - updates / spec.lr_decay, 0.0)
+
+
+def adam_step(trainable: Trainable, gradient: Params, lr: Array | float, b1: float = 0.9) -> Trainable:
     """One step of Adam."""
     step, moments = optax.adam(lr, b1).update(gradient, trainable.moments)
     return trainable._replace(params=optax.apply_updates(trainable.params, step), moments=moments)
