@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # A small, quick agent: docs/expect.md shows what it does with ten seeds, on each of the two tasks.
 SETTINGS := warmup=1000 hidden=64,64 layer_norm=true actor_lr=0.001 critic_lr=0.001 temperature.lr=0.001 target_rate=0.01
 
-.PHONY: train swing-up pendulum test test-processors test-cluster test-jax test-jax-newest test-sb3 test-faults test-fuzz test-signals test-slow test-fresh check docs bench lock clean
+.PHONY: train swing-up pendulum test test-processors test-cluster test-arm test-jax test-jax-newest test-sb3 test-faults test-fuzz test-signals test-slow test-fresh check docs bench lock clean
 
 # The task is one of PyBullet's, or one that does without, where PyBullet cannot be had.
 train: $(VENV)/.train
@@ -43,6 +43,12 @@ test-processors: $(VENV)/.installed
 # On a Ray cluster of two nodes, one of which is killed: a minute.
 test-cluster: $(VENV)/.installed
 	$(BIN)/pytest -m cluster
+
+# Native code for 64-bit ARM processors, from a cross compiler, run by QEMU: some minutes.
+test-arm: $(VENV)/.installed
+	@for tool in aarch64-linux-gnu-g++ qemu-aarch64; do command -v $$tool > /dev/null || \
+		{ echo "mepg: $$tool is missing: apt-get install g++-aarch64-linux-gnu qemu-user" >&2; exit 2; }; done
+	$(QUICKLY) $(BIN)/pytest -n 2 --dist worksteal -m arm tests/native/test_arm.py
 
 # On the locked JAX, on the oldest that pyproject.toml admits and on the newest that pip finds: some minutes.
 ANY_JAX := -n 2 --dist worksteal -m '' tests/native/test_any_jax.py

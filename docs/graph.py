@@ -15,11 +15,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mepg.native.fuse import Fusion
-from mepg.native.graph import VIEWS, Graph, Node
-from mepg.native.items import CALLS, Item, Loops, Single
-from mepg.native.primitives import form
-from mepg.native.trace import Tracer
+from mepg.native.fusion import Fusion
+from mepg.native.graph import VIEWS, Node
+from mepg.native.lowering import lower
+from mepg.native.schedule import CALLS, LoopNest, NodeStep, Step
 from mepg.paper.tasks import PAPER_TASKS
 from mepg.training.config import Config
 from mepg.training.replay import row_width, unpack
@@ -46,10 +45,7 @@ def fusion_of(algorithm: str) -> Fusion:
         return agent.update(state, unpack(rows, numbers, sizes), key)
 
     traced = jax.make_jaxpr(update)(jax.eval_shape(agent.init, key), rows, numbers, key)
-    graph = Graph()
-    nodes = [graph.new("input", (), *form(variable.aval)) for variable in traced.jaxpr.invars]
-    graph.top.outputs = Tracer(graph).inline(traced.jaxpr, traced.consts, nodes)
-    return Fusion(graph, bfloat16=False)
+    return Fusion(lower(traced, state=len(traced.jaxpr.invars)), bfloat16=False)
 
 
 def kind_of_node(node: Node) -> str | None:
@@ -59,14 +55,14 @@ def kind_of_node(node: Node) -> str | None:
     return _kind(node.op) or "an operation on each element"
 
 
-def kind_of_item(item: Item) -> str:
+def kind_of_step(step: Step) -> str:
     """The same for what became one function."""
-    if isinstance(item, Single):
-        return _kind(item.node.op) or "an operation on each element"
-    if isinstance(item, Loops) and item.product is None:
-        sums = any(root.target.op == "reduce" for root in item.roots)
+    if isinstance(step, NodeStep):
+        return _kind(step.node.op) or "an operation on each element"
+    if isinstance(step, LoopNest) and step.product is None:
+        sums = any(root.target.op == "reduce" for root in step.roots)
         return "a sum, or another reduction" if sums else "an operation on each element"
-    return "a matrix product" if isinstance(item, Loops) else "an operation on each element"
+    return "a matrix product" if isinstance(step, LoopNest) else "an operation on each element"
 
 
 def _kind(op: str) -> str | None:
@@ -108,20 +104,21 @@ def draw(axes: Axes, title: str, kinds: Mapping[Any, str], before: Mapping[Any, 
 def main() -> None:
     """Both graphs, side by side."""
     fusion = fusion_of("me-ddpg")
-    kinds = {node: kind for node in sorted(fusion.alive, key=lambda n: n.number) if (kind := kind_of_node(node))}
+    kinds = {node: kind for node in fusion.live if (kind := kind_of_node(node))}
     before = {node: _arguments(node, kinds) for node in kinds}
-    items = [item for block in fusion.items.values() for item in block]
-    made_by = fusion.made_by
+    steps = [step for block in fusion.schedule.values() for step in block]
+    producers = fusion.producers
     figure = Figure(figsize=(11, 5.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     draw(left, f"Before: {len(kinds)} operations", kinds, before, 9)
-    order = {item: k for k, item in enumerate(items)}
+    order = {step: k for k, step in enumerate(steps)}
     needs = {
-        item: [made_by[n] for n, _ in item.reads if order.get(made_by.get(n), 10**9) < order[item]] for item in items
+        step: [producers[n] for n, _ in step.reads if order.get(producers.get(n), 10**9) < order[step]]
+        for step in steps
     }
-    draw(right, f"After: {len(items)} functions", {item: kind_of_item(item) for item in items}, needs, 34)
+    draw(right, f"After: {len(steps)} functions", {step: kind_of_step(step) for step in steps}, needs, 34)
     figure.savefig(PICTURE, dpi=130)
-    print(f"{len(kinds)} operations, {len(items)} functions -> {PICTURE}")
+    print(f"{len(kinds)} operations, {len(steps)} functions -> {PICTURE}")
 
 
 def _arguments(node: Node, kinds: Mapping[Node, str]) -> list[Node]:

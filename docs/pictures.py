@@ -98,13 +98,13 @@ def _explain_seeds(figure: Figure) -> None:
 def film(folder: Folder, path: Path) -> None:
     """The beginning of an episode, small enough for a page."""
     env = Env(folder.env(), "rgb_array")
-    policy = load_policy(folder, env)
+    policy = load_policy(folder, env.spaces)
     pictures: list[Image.Image] = []
     step = iter(range(10**9))
 
     def watch() -> None:
         if next(step) % EVERY == 0 and len(pictures) < FRAMES:
-            picture = Image.fromarray(env.picture())
+            picture = Image.fromarray(env.render())
             height = round(WIDTH * picture.height / picture.width)
             pictures.append(picture.resize((WIDTH, height), Image.Resampling.BOX))
 

@@ -20,7 +20,7 @@ from pictures import draw_beliefs, draw_variants, film, inspected
 from mepg.cli import main
 from mepg.paper.experiments import FOUR_TASKS, Selection, select
 from mepg.paper.tables import improvements, paper_table, runs_of
-from mepg.report.cost import read_benchmark, with_hours
+from mepg.report.cost import read_speeds, with_hours
 from mepg.report.figures import Curves, draw_curves, make_curves
 from mepg.report.runs import Run, collect
 from mepg.report.statistics import Estimate, bootstrap, interquartile_mean, normalise, probability_of_improvement
@@ -50,7 +50,7 @@ STUDY = {
 # ME-SAC as it is listed, by what computed it.
 BACKENDS = {"me-sac": "XLA", "me-sac-native": "native code", "me-sac-mixed": "native code, mixed precision"}
 # The paper's tables at the scale of results/PLAN: which rows are planned.
-SCALE = 200_000  # steps
+STEPS = 200_000  # steps
 TABLES = {"table1": "me-sac,me-ddpg,sac,td3,ddpg", "table2": "me-sac,me-sac-r,sac,me-ddpg,me-ddpg-do,me-ddpg-r,ddpg"}
 Pairs = tuple[tuple[str, str], ...]
 COMPARED: Pairs = (("ME-SAC", "SAC"), ("ME-DDPG", "TD3"), ("ME-DDPG", "DDPG"))  # for what they cost
@@ -75,25 +75,25 @@ def published() -> list[Run]:
     runs, problems = collect([ROOT / "results"])
     if problems:
         raise SystemExit("\n".join(f"{problem.path} {problem.reason}" for problem in problems))
-    return [run for run in with_hours(runs, read_benchmark(ROOT / "results" / "bench.json")) if run.finished]
+    return [run for run in with_hours(runs, read_speeds(ROOT / "results" / "bench.json")) if run.finished]
 
 
 def study(runs: Iterable[Run], variants: Iterable[str] = STUDY) -> dict[str, list[Run]]:
     """The runs of each variant, by seed."""
     by_name = {run.path.name: run for run in runs if run.path.parent.name == "study"}
     names = {variant: [f"{variant}-seed{seed}" for seed in range(SEEDS)] for variant in variants}
-    return {variant: [by_name[name] for name in there if name in by_name] for variant, there in names.items()}
+    return {variant: [by_name[name] for name in wanted if name in by_name] for variant, wanted in names.items()}
 
 
 def planned(name: str) -> Selection:
     """What results/PLAN wants of one of the paper's tables."""
-    return select(name, "desk", only=TABLES[name].split(","), steps=SCALE)
+    return select(name, "desk", only=TABLES[name].split(","), steps=STEPS)
 
 
-def of_tables(runs: Iterable[Run]) -> dict[str, dict[str, list[Run]]]:
+def runs_of_tables(runs: Iterable[Run]) -> dict[str, dict[str, list[Run]]]:
     """The runs of all these tables, by row and task. Table 2 is first: it has ablations beside their algorithm."""
-    there = list(runs)
-    return {label: by_env for name in ("table2", "table1") for label, by_env in runs_of(planned(name), there).items()}
+    runs = list(runs)
+    return {label: by_env for name in ("table2", "table1") for label, by_env in runs_of(planned(name), runs).items()}
 
 
 def tidy(runs: Iterable[Run]) -> None:
@@ -116,18 +116,18 @@ def tidy(runs: Iterable[Run]) -> None:
 
 def pages(runs: list[Run]) -> dict[Path, str]:
     """Each page as it should read."""
-    variants, rows = study(runs), of_tables(runs)
+    variants, rows = study(runs), runs_of_tables(runs)
     tables = {
         "returns": returns(variants),
         "bias": bias(variants),
-        "compared": compared(variants),
+        "compared": comparison(variants),
         "count": count(variants),
         "backends": by_backend(study(runs, BACKENDS)),
         "cost": cost(rows),
-        "ahead": ahead(rows, COMPARED, list(WAYS)),
-        "masks": ahead(rows, MASKS, list(WAYS)[:3]),
-        "beliefs": beliefs(rows),
-        **{name: papers(name, runs) for name in TABLES},
+        "ahead": improvement(rows, COMPARED, list(MEASURES)),
+        "masks": improvement(rows, MASKS, list(MEASURES)[:3]),
+        "beliefs": q_errors(rows),
+        **{name: paper_markdown(name, runs) for name in TABLES},
     }
     texts = {PAGE: tables, README: {"returns": summary(rows)}}
     return {path: filled(path.read_text(), text) for path, text in texts.items()}
@@ -137,41 +137,44 @@ def summary(rows: dict[str, dict[str, list[Run]]]) -> str:
     """Mean returns of each pair's first at its end, and of its second after as much time and after as many steps."""
     found = {"": f"{' | '.join(map(short_name, FOUR_TASKS))} | core-hours |", "---": " | ".join(["---:"] * 5) + " |"}
     for first, other in COMPARED:
-        pairs = both(rows[first], rows[other]).values()
-        ends = [[(lately(a), lately(b, a.hours[-1]), lately(b)) for a, b in some] for some in pairs]
-        hours = [(a.hours[-1], a.hours[-1], b.hours[-1]) for some in pairs for a, b in some]
+        tasks = paired_by_seed(rows[first], rows[other]).values()
         labels = (f"**{first}**", f"{other} after as many core-hours", f"{other} after as many steps")
+        ends = [
+            [(mean_of_last_ten(a), mean_of_last_ten(b, a.hours[-1]), mean_of_last_ten(b)) for a, b in pairs]
+            for pairs in tasks
+        ]
+        hours = [(a.hours[-1], a.hours[-1], b.hours[-1]) for pairs in tasks for a, b in pairs]
         means = np.array([np.mean(task, axis=0) for task in ends]).T
         for label, returns, cost in zip(labels, means, np.mean(hours, axis=0), strict=True):
             found[label] = " | ".join(f"{mean:,.0f}" for mean in returns) + f" | {cost:.2f} |"
     return "\n".join(f"| {label} | {cells}" for label, cells in found.items())
 
 
-def papers(name: str, runs: list[Run]) -> str:
+def paper_markdown(name: str, runs: list[Run]) -> str:
     """One of the paper's tables, as far as there are runs."""
     selection = planned(name)
-    there = [run for group in runs_of(selection, runs).values() for some in group.values() for run in some]
-    head = f"{len(there)} of {len(selection.all_configs())} planned runs are finished."
-    return f"{head}\n\n{to_markdown(paper_table(selection, runs), improvements(selection, runs))}" if there else head
+    found = sum(len(members) for by_env in runs_of(selection, runs).values() for members in by_env.values())
+    head = f"{found} of {len(selection.all_configs())} planned runs are finished."
+    return f"{head}\n\n{to_markdown(paper_table(selection, runs), improvements(selection, runs))}" if found else head
 
 
-def lately(run: Run, hours: float = np.inf) -> float:
-    """The mean of its last ten evaluations, or of the last ten before it had used so many core-hours."""
-    reached = evaluated(run, hours)
+def mean_of_last_ten(run: Run, hours: float = np.inf) -> float:
+    """Of the returns of a run's evaluations, or of those within so many core-hours."""
+    reached = evaluations_within(run, hours)
     return float(run.means[max(reached - 10, 0) : reached].mean())
 
 
-def evaluated(run: Run, hours: float) -> int:
-    """How often it had been evaluated by then."""
+def evaluations_within(run: Run, hours: float) -> int:
+    """The number of evaluations within so many core-hours, at least one."""
     return max(int(np.searchsorted(run.hours, hours, side="right")), 1)
 
 
-# What is compared of runs: a number for each, where it may use so many core-hours.
-WAYS: dict[str, Callable[[Run, float], float]] = {
+# What runs are compared by, within so many core-hours.
+MEASURES: dict[str, Callable[[Run, float], float]] = {
     "last evaluation": lambda run, _: run.means[-1],
-    "last ten": lambda run, _: lately(run),
+    "last ten": lambda run, _: mean_of_last_ten(run),
     "five best": lambda run, _: run.mean_of_five_best,
-    "last ten at equal core-hours": lately,
+    "last ten at equal core-hours": mean_of_last_ten,
 }
 
 
@@ -182,55 +185,57 @@ def cost(rows: dict[str, dict[str, list[Run]]]) -> str:
     ]
     lines.append("| --- | --- | ---: | ---: | --- |" + " ---: |" * 4)
     for first, other in COMPARED:
-        for env, pairs in both(rows[first], rows[other]).items():
-            ends, others = (end(some) for some in zip(*pairs, strict=True))
-            then = np.mean([lately(slow, quick.hours[-1]) for quick, slow in pairs])
-            step = np.mean([slow.steps[evaluated(slow, quick.hours[-1]) - 1] for quick, slow in pairs])
-            lines.append(f"| {short_name(env)} | {first} | {ends} | {other} | {others} | {then:,.0f} | {step:,.0f} |")
+        for env, pairs in paired_by_seed(rows[first], rows[other]).items():
+            firsts, others = (return_and_hours(runs) for runs in zip(*pairs, strict=True))
+            at_equal_cost = np.mean([mean_of_last_ten(slow, quick.hours[-1]) for quick, slow in pairs])
+            step = np.mean([slow.steps[evaluations_within(slow, quick.hours[-1]) - 1] for quick, slow in pairs])
+            lines.append(
+                f"| {short_name(env)} | {first} | {firsts} | {other} | {others} | {at_equal_cost:,.0f} | {step:,.0f} |"
+            )
     return "\n".join(lines)
 
 
-def ahead(rows: dict[str, dict[str, list[Run]]], compared: Pairs, ways: Sequence[str]) -> str:
-    """How probably each pair's first is above its second, over the tasks where both have several seeds."""
-    lines = [f"| | {' | '.join(ways)} | tasks |", "| --- |" + " ---: |" * (len(ways) + 1)]
+def improvement(rows: dict[str, dict[str, list[Run]]], compared: Pairs, measures: Sequence[str]) -> str:
+    """The probability that each pair's first is above its second, over the tasks where both have several seeds."""
+    lines = [f"| | {' | '.join(measures)} | tasks |", "| --- |" + " ---: |" * (len(measures) + 1)]
     for first, other in compared:
         envs = [env for env in FOUR_TASKS if len(rows[first][env]) > 1 and len(rows[other][env]) > 1]
         hours = {env: float(np.mean([run.hours[-1] for run in rows[first][env]])) for env in envs}
         cells = []
-        for way in map(WAYS.__getitem__, ways if envs else ()):
-            ours = {env: [way(run, np.inf) for run in rows[first][env]] for env in envs}
-            theirs = {env: [way(run, hours[env]) for run in rows[other][env]] for env in envs}
-            cells.append(interval(bootstrap(probability_of_improvement, ours, theirs)))
+        for measure in map(MEASURES.__getitem__, measures if envs else ()):
+            firsts = {env: [measure(run, np.inf) for run in rows[first][env]] for env in envs}
+            others = {env: [measure(run, hours[env]) for run in rows[other][env]] for env in envs}
+            cells.append(interval(bootstrap(probability_of_improvement, firsts, others)))
         if cells:
             lines.append(f"| {first} over {other} | {' | '.join(cells)} | {len(envs)} |")
     return "\n".join(lines)
 
 
-def both(first: dict[str, list[Run]], other: dict[str, list[Run]]) -> dict[str, list[tuple[Run, Run]]]:
-    """For each task the seeds that both have, if any."""
-    found = {}
+def paired_by_seed(first: dict[str, list[Run]], other: dict[str, list[Run]]) -> dict[str, list[tuple[Run, Run]]]:
+    """The runs of the seeds that both have, by task."""
+    paired = {}
     for env in FOUR_TASKS:
         by_seed = {run.config.seed: run for run in other[env]}
-        found[env] = [(run, by_seed[run.config.seed]) for run in first[env] if run.config.seed in by_seed]
-    return {env: pairs for env, pairs in found.items() if pairs}
+        paired[env] = [(run, by_seed[run.config.seed]) for run in first[env] if run.config.seed in by_seed]
+    return {env: pairs for env, pairs in paired.items() if pairs}
 
 
-def end(runs: Sequence[Run]) -> str:
+def return_and_hours(runs: Sequence[Run]) -> str:
     """Two cells: the mean of their last ten evaluations, and of their core-hours."""
-    return f"{np.mean([*map(lately, runs)]):,.0f} | {np.mean([run.hours[-1] for run in runs]):.2f}"
+    return f"{np.mean([*map(mean_of_last_ten, runs)]):,.0f} | {np.mean([run.hours[-1] for run in runs]):.2f}"
 
 
-def beliefs(rows: dict[str, dict[str, list[Run]]]) -> str:
-    """Q less what followed, and how much that was, of each seed that was inspected."""
+def q_errors(rows: dict[str, dict[str, list[Run]]]) -> str:
+    """Q less the return that followed, and that return, of each seed that was inspected."""
     lines = [f"| | {' | '.join(map(short_name, FOUR_TASKS))} |", "| --- |" + " ---: |" * len(FOUR_TASKS)]
     for label, by_env in rows.items():
-        cells = ["<br>".join(belief(found) for _, found in inspected(by_env[env])) for env in FOUR_TASKS]
+        cells = ["<br>".join(q_error(found) for _, found in inspected(by_env[env])) for env in FOUR_TASKS]
         if any(cells):
             lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def belief(found: Inspection) -> str:
+def q_error(found: Inspection) -> str:
     """+47.8 of 85.2"""
     return f"{found.bias:+.3g} of {np.mean(found.some.truth):.3g}"
 
@@ -249,11 +254,11 @@ def by_backend(variants: dict[str, list[Run]]) -> str:
 
 def count(variants: dict[str, list[Run]]) -> str:
     """How many runs there are, and which are missing."""
-    there = sum(map(len, variants.values()))
+    finished = sum(map(len, variants.values()))
     missing = [
         f"{STUDY[name]} ({SEEDS - len(runs)} of {SEEDS} seeds)" for name, runs in variants.items() if len(runs) < SEEDS
     ]
-    text = f"{there} of the {len(STUDY) * SEEDS} runs that are planned are finished."
+    text = f"{finished} of the {len(STUDY) * SEEDS} runs that are planned are finished."
     return text + (f" Missing: {'; '.join(missing)}." if missing else "")
 
 
@@ -272,7 +277,7 @@ def returns(variants: dict[str, list[Run]]) -> str:
     return "\n".join(lines)
 
 
-def compared(variants: dict[str, list[Run]]) -> str:
+def comparison(variants: dict[str, list[Run]]) -> str:
     """Variants with several seeds: mean and spread, the interquartile mean, and how often each ends above SAC."""
     lines = [
         "| | seeds | five best | last | last, normalised | ends above SAC |",
@@ -310,38 +315,37 @@ def bias(variants: dict[str, list[Run]]) -> str:
 
 def draw(runs: list[Run]) -> None:
     """Curves of the paper's tasks, of the study and of each backend; and what the critics believe."""
-    rows, variants = of_tables(runs), study(runs)
-    draw_variants(IMAGES / "study.png", {STUDY[name]: some for name, some in variants.items()}, STUDY["me-sac"])
+    rows, variants = runs_of_tables(runs), study(runs)
+    draw_variants(IMAGES / "study.png", {STUDY[name]: seeds for name, seeds in variants.items()}, STUDY["me-sac"])
     draw_beliefs(IMAGES / "beliefs.png", rows, FOUR_TASKS)
     curves = {
-        "backends": curves_of({BACKENDS[name]: some for name, some in study(runs, BACKENDS).items()}),
+        "backends": curves_of({BACKENDS[name]: seeds for name, seeds in study(runs, BACKENDS).items()}),
         "study-hours": curves_of({STUDY[name]: variants[name] for name in TIMED}).over_hours,
     }
-    everything = curves_of(
-        {label: [*chain(*by_env.values())] for label, by_env in rows.items()}
-    )  # a row's colour stays
+    # All at once, so that a row has the same colour in every picture.
+    all_rows = curves_of({label: [*chain(*by_env.values())] for label, by_env in rows.items()})
     for name, labels in PICTURES.items():
-        there = {env: [curve for curve in panel if curve.label in labels] for env, panel in everything.panels.items()}
-        curves[name] = everything._replace(panels=there)
+        panels = {env: [curve for curve in panel if curve.label in labels] for env, panel in all_rows.panels.items()}
+        curves[name] = all_rows._replace(panels=panels)
     curves["tasks-hours"] = curves["tasks"].over_hours
-    for name, some in curves.items():
-        write_whole(IMAGES / f"{name}.png", draw_curves(some, over_hours=name.endswith("-hours"))["png"])
+    for name, figure in curves.items():
+        write_whole(IMAGES / f"{name}.png", draw_curves(figure, over_hours=name.endswith("-hours"))["png"])
 
 
 def curves_of(rows: dict[str, list[Run]]) -> Curves:
-    """A panel for each of the four tasks that there are runs of."""
+    """A panel for each of the four tasks that has runs."""
     return make_curves("", "", rows, envs=FOUR_TASKS)
 
 
 def films(runs: list[Run]) -> Iterator[tuple[Folder, Path]]:
     """The runs that are filmed, and where their films go."""
-    for env, there in of_tables(runs)["ME-SAC"].items():
-        if there:
-            yield Folder(best(there).path), IMAGES / f"{short_name(env).lower()}.gif"
+    for env, seeds in runs_of_tables(runs)["ME-SAC"].items():
+        if seeds:
+            yield Folder(best(seeds).path), IMAGES / f"{short_name(env).lower()}.gif"
 
 
 def best(runs: Iterable[Run]) -> Run:
-    """The one that ends highest."""
+    """The run that ends highest."""
     return max(runs, key=lambda run: run.means[-1])
 
 

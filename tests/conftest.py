@@ -15,6 +15,7 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
 # Nor is everything compiled by g++ as well: tests that want native code ask for the fixture `native`.
 os.environ["CXX"] = ""
 
+import gymnasium
 import jax
 import numpy as np
 import pytest
@@ -22,11 +23,13 @@ import pytest
 from mepg.algos import algorithms
 from mepg.core.types import Batch, Sizes
 from mepg.envs.simulators import has_pybullet
+from mepg.envs.spaces import Spaces
 from mepg.training.threads import limit_threads
 
 limit_threads(1)
 
 SIZES = Sizes(obs=3, action=2)
+SPACES = Spaces("Any-v0", gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Box(-1, 1, (2,)))
 DISCRETE = Sizes(obs=3, action=4, action_kind="discrete")
 MAIN = ["ddpg", "td3", "sac", "me-ddpg", "me-sac"]
 # Tasks for tests that are not about a simulator; the second has short episodes at first.

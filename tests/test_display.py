@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from rich.console import Console
 
-from mepg.display import Board, Display, preparing, table
+from mepg.display import Display, JobsDisplay, preparing, table
 from mepg.scheduler.jobs import Job, Progress
 from mepg.scheduler.schedule import Failure
 from mepg.training.config import Config
@@ -71,7 +71,7 @@ def test_quiet_it_says_only_what_must_not_get_lost_and_not_in_the_data(tmp_path,
 
 def test_many_runs_a_line_when_one_has_ended(tmp_path, capsys):
     jobs = [Job(CONFIG, tmp_path / name) for name in "abc"]
-    with Board(jobs, 2, quiet=False) as board:
+    with JobsDisplay(jobs, 2, quiet=False) as board:
         board.show({jobs[0]: Progress(10, None), jobs[1]: Progress(0, None)}, 0, [])
         board.show({jobs[0]: Progress(900, 7.0), jobs[2]: Progress(5, None)}, 1, [])
         board.show({jobs[2]: Progress(5, None)}, 1, [Failure(jobs[0], "gone", None)])

@@ -86,3 +86,24 @@ def test_the_page_on_new_algorithms_is_true():
     assert [re.match(r"\w+", line)[0] for line in listed.splitlines()] == list(Agent._fields)
     reads = re.search(r"The loop reads four fields.*?\(", page, re.S)[0]
     assert set(re.findall(r"`(\w+)`", reads)) == set(LOOP_SETTINGS)
+
+
+def test_the_drawing_of_the_rooms_is_complete():
+    """CONTRIBUTING.md names every module, in the line of its room or below it."""
+    drawing = (
+        (ROOT / "CONTRIBUTING.md").read_text().partition("## The rooms")[2].partition("```text")[2].partition("```")[0]
+    )
+    rooms = {"": set()}
+    room = ""
+    for line in drawing.splitlines():
+        words = line.split()
+        if any(word.endswith("/") for word in words) or line.startswith((" cli", " process")):
+            room = next((word for word in words if word.endswith("/")), "")
+        rooms.setdefault(room, set()).update(words)
+    package = ROOT / "src" / "mepg"
+    for path in package.rglob("*.py"):
+        module = path.relative_to(package).with_suffix("")
+        if module.name not in ("__init__", "__main__"):
+            where = f"{module.parent}/" if len(module.parts) > 1 else ""
+            named = rooms.get(where, set()) if where else set(drawing.split())
+            assert module.name in named, f"{module} is not in CONTRIBUTING.md's drawing"

@@ -14,7 +14,7 @@ from PIL import Image
 
 import mepg
 from mepg.envs.env import Env
-from mepg.envs.simulators import GYMNASIUM_TASKS, MUJOCO_TASKS, without_pybullet
+from mepg.envs.simulators import GYMNASIUM_TASKS, MUJOCO_TASKS, how_to_get_pybullet
 from mepg.paper.tasks import PAPER_TASKS
 from tests.run.processes import run_mepg
 
@@ -102,7 +102,7 @@ def test_what_is_said_about_pybullet_is_what_the_lock_has(monkeypatch, machine, 
     there["platform_machine"] = machine[1]
     lines = re.findall(r"^pybullet\S*==.*(?= \\$)", (ROOT / "requirements-train.lock").read_text(), re.MULTILINE)
     wanted = {one.name for one in map(Requirement, lines) if one.marker is None or one.marker.evaluate(there)}
-    said = without_pybullet()
+    said = how_to_get_pybullet()
     assert ("pip install 'mepg[bullet]'" in said) == ("pybullet" in wanted)
     assert ("pip install pybullet-arm64, then" in said) == ("pybullet-arm64" in wanted)
     assert ("has no package for Python" in said) == (wanted == set())
@@ -129,9 +129,9 @@ def test_one_environment_can_be_drawn_when_another_is_gone():
 from mepg.envs.env import Env
 first, second = Env("ReacherBulletEnv-v0"), Env("ReacherBulletEnv-v0", "rgb_array")
 second.reset(0)
-before = second.picture()
+before = second.render()
 first.close()
-assert (second.picture() == before).all()
+assert (second.render() == before).all()
 assert before.std() > 0
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

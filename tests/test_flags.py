@@ -34,8 +34,8 @@ def test_a_flag_for_each_setting():
 
     parser = ArgumentParser()
     flags.add_settings(parser, Some, leave_out=["names"], pace=5)
-    assert flags.said(parser.parse_args([]), Some) == {"pace": 5, "aloud": False}
-    assert flags.said(parser.parse_args(["--pace", "1e1", "--aloud"]), Some) == {"pace": 10, "aloud": True}
+    assert flags.settings_from(parser.parse_args([]), Some) == {"pace": 5, "aloud": False}
+    assert flags.settings_from(parser.parse_args(["--pace", "1e1", "--aloud"]), Some) == {"pace": 10, "aloud": True}
     assert "how fast (5)" in parser.format_help()
     parser = ArgumentParser()
     flags.add_settings(parser, Some)

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from mepg.signals import ending_at_once, ends_at_once, interrupt_between_steps, status_of, stopping
-from mepg.storage.files import hold, open_lock
+from mepg.signals import exit_on_signal, exits_on_signal, interrupt_between_steps, signal_exit_status, stop_on_signal
+from mepg.storage.files import acquire, open_lock
 
 HANDLED = (signal.SIGINT, signal.SIGTERM)
 
@@ -21,19 +21,19 @@ def handlers():
 @pytest.mark.parametrize("number", HANDLED)
 def test_the_first_signal_is_noted_and_acted_on(number):
     before, seen = handlers(), []
-    with stopping(seen.append) as stop:
+    with stop_on_signal(seen.append) as stop:
         assert stop.by is None
         os.kill(os.getpid(), number)
         assert (stop.by, seen) == (number.name, [number])
-    assert status_of(stop.by) == 128 + number
+    assert signal_exit_status(stop.by) == 128 + number
     assert handlers() == before
 
 
 def test_the_second_ends_at_once_with_a_word():
     code = (
         "import os, signal\n"
-        "from mepg.signals import stopping\n"
-        "with stopping():\n"
+        "from mepg.signals import stop_on_signal\n"
+        "with stop_on_signal():\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    print('saving', flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGTERM)\n"
@@ -45,13 +45,13 @@ def test_the_second_ends_at_once_with_a_word():
 
 
 def test_whether_it_would_end_at_once_is_known():
-    assert not ends_at_once()
-    with ending_at_once():
-        assert ends_at_once()
-        with stopping():
-            assert not ends_at_once()
-        assert ends_at_once()
-    assert not ends_at_once()
+    assert not exits_on_signal()
+    with exit_on_signal():
+        assert exits_on_signal()
+        with stop_on_signal():
+            assert not exits_on_signal()
+        assert exits_on_signal()
+    assert not exits_on_signal()
 
 
 @pytest.fixture
@@ -79,8 +79,34 @@ def test_ctrl_c_waits_for_the_end_of_a_step_and_a_second_one_does_not(ctrl_c):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_an_error_in_the_same_step_does_not_hide_ctrl_c(ctrl_c):
+    """In a terminal it also ends the processes of an environment, whose next step then fails."""
+    with pytest.raises(KeyboardInterrupt) as interrupted, interrupt_between_steps():
+        os.kill(os.getpid(), signal.SIGINT)
+        raise EOFError("a process has ended")
+    assert isinstance(interrupted.value.__cause__, EOFError)
+    with pytest.raises(EOFError), interrupt_between_steps():
+        raise EOFError("of its own")
+
+
+def test_what_is_to_be_cleaned_up_is_also_when_a_signal_ends_the_process():
+    code = (
+        "import os, signal\n"
+        "from mepg.signals import cleaning_up, exit_on_signal\n"
+        "say = lambda word: os.write(1, word)\n"
+        "with exit_on_signal():\n"
+        "    with cleaning_up(lambda: say(b'done ')):\n"
+        "        pass\n"
+        "    with cleaning_up(lambda: say(b'outer')), cleaning_up(lambda: 1 / 0):\n"
+        "        with cleaning_up(lambda: say(b'inner ')):\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (128 + signal.SIGINT, "done inner outer")
+
+
 def test_elsewhere_ctrl_c_is_left_to_others(monkeypatch):
-    with stopping(), interrupt_between_steps() as check:  # which handle it already
+    with stop_on_signal(), interrupt_between_steps() as check:  # which handle it already
         os.kill(os.getpid(), signal.SIGINT)
         check()
     errors = []
@@ -102,8 +128,8 @@ def test_elsewhere_ctrl_c_is_left_to_others(monkeypatch):
 FORKS = """
 import multiprocessing, os, signal, sys, time
 from pathlib import Path
-from mepg.storage.files import hold, open_lock
-from mepg.signals import ending_at_once, interrupt_between_steps, stopping
+from mepg.storage.files import acquire, open_lock
+from mepg.signals import exit_on_signal, interrupt_between_steps, stop_on_signal
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 pools = multiprocessing.get_context("fork")
@@ -111,7 +137,7 @@ def square(x): return x * x
 """
 
 
-@pytest.mark.parametrize("inside", ["ending_at_once()", "stopping()", "ending_at_once(), stopping()"])
+@pytest.mark.parametrize("inside", ["exit_on_signal()", "stop_on_signal()", "exit_on_signal(), stop_on_signal()"])
 def test_a_pool_of_forked_processes_can_end(inside):
     """Each of its workers is sent SIGTERM, often before it has begun, and waited for."""
     code = f"""{FORKS}
@@ -123,7 +149,7 @@ for _ in range(20):
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("inside", ["stopping()", "interrupt_between_steps()"])
+@pytest.mark.parametrize("inside", ["stop_on_signal()", "interrupt_between_steps()"])
 def test_ctrl_c_in_a_terminal_leaves_an_environment_its_processes(inside):
     """It reaches all of them, and the step under way still needs them."""
     code = f"""{FORKS}
@@ -139,13 +165,13 @@ except KeyboardInterrupt:
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60, start_new_session=True
     )
-    assert ended.stdout == "[4, 9]\n" + "interrupted\n" * (inside != "stopping()")
+    assert ended.stdout == "[4, 9]\n" + "interrupted\n" * (inside != "stop_on_signal()")
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_a_process_that_an_environment_left_behind_holds_no_lock(tmp_path):
     code = f"""{FORKS}
-lock = hold(open_lock(Path("lock")))
+lock = acquire(open_lock(Path("lock")))
 if os.fork() == 0:
     Path("begun").touch()
     time.sleep(60)
@@ -157,6 +183,6 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert first.wait(60) == -signal.SIGKILL
     try:
         with open_lock(tmp_path / "lock") as lock:
-            hold(lock)
+            acquire(lock)
     finally:
         os.killpg(first.pid, signal.SIGKILL)

@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import platform
 import resource
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 
 import mepg
 from mepg import system
+from mepg.native.processor import best
 from mepg.system import DISABLED, FAULTS, _Stack, signals_off_the_heap
 
 # Said by the interpreter itself when it starts, also in every worker process.
@@ -153,8 +155,8 @@ def test_processor_time_of_another_process(monkeypatch):
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
         for read in (lambda: None, lambda: monkeypatch.setattr(system, "Path", lambda _: Path("/nowhere"))):
             read()
-            before, deadline = system.processor_seconds(process.pid), time.monotonic() + 60
-            while system.processor_seconds(process.pid) == before:
+            before, deadline = system.cpu_time(process.pid), time.monotonic() + 60
+            while system.cpu_time(process.pid) == before:
                 assert time.monotonic() < deadline
                 time.sleep(0.1)
         process.kill()
@@ -167,11 +169,15 @@ def test_the_processor_on_a_mac(monkeypatch):
         "machdep.cpu.leaf7_features": "AVX2",
     }
     monkeypatch.setattr(system, "Path", lambda _: Path("/nowhere"))
-    monkeypatch.setattr(system, "_said", lambda *command: said.get(command[-1], ""))
+    monkeypatch.setattr(system, "_output_of", lambda *command: said.get(command[-1], ""))
     assert system.processor_extensions() == ""
     monkeypatch.setattr(sys, "platform", "darwin")
     assert system.processor_name() == "Some Mac"
     assert {"fma", "avx2"} <= set(system.processor_extensions().split())
+    assert best().name == "avx2"
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+    said.clear()  # Apple's own processors have no such names
+    assert best().name == "neon"
 
 
 def test_memory_is_in_bytes_everywhere(monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,11 +31,14 @@ COMMANDS = {
     "plot": ["plot", "run"],
     "report": ["report", "run"],
     "export": ["export", "run", "--numpy", "numpy", "--c", "policy.h", "--card", "card.md"],
+    "film": ["eval", "run", "--episodes", "1", "--video", "film.gif"],
     "bench": ["bench", "me-ddpg", "--rounds", "1"],
     "tune": [*TUNE, "--space", "critic_lr=1e-4:1e-3:log"],
     "verify": ["verify", "run", "--steps", "40"],
 }
 ONLY_LOOK = ("list", "show", "params", "dry run", "reproduce", "bench", "verify")
+WRITE = [name for name in COMMANDS if name not in ONLY_LOOK or name == "reproduce"]
+SAVE = {name for name, command in commands().items() if getattr(command, "SAVES", False)}
 COMPUTE = {name for name, command in commands().items() if getattr(command, "COMPUTES", False)}
 
 
@@ -106,7 +110,24 @@ def test_twice(run, name):
         assert "Pendulum-v1" in json.loads(out)["study"]
 
 
-SAVE = {name for name, command in commands().items() if getattr(command, "SAVES", False)}
+@pytest.mark.parametrize("name", all_but_slow(WRITE, ["plot", "export"]))
+def test_three_at_the_same_time(run, name):
+    """Each ends with its answer, and the files are whole."""
+    if name != "train":
+        shutil.copytree(run, "run")
+    processes = [mepg(*COMMANDS[name], "--json") for _ in range(3)]
+    ends = [(*process.communicate(timeout=300), process.returncode) for process in processes]
+    refused = [err for _, err, status in ends if status]
+    if name in SAVE:  # one works in the folder, and the others say so or come when it is finished
+        assert all(err.count("\n") == 1 and " is in use: another " in err for err in refused), refused
+    else:
+        assert refused == []
+    for out, _, status in ends:
+        assert status or json.loads(out)
+    assert not list(Path().rglob(".*writing*"))
+    assert main([*COMMANDS[name], "--json"]) == 0
+
+
 INTERRUPTED = [name for name in COMMANDS if name not in ("show", "reproduce")]
 
 

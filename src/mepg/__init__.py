@@ -7,7 +7,7 @@ model.learn(100_000, progress_bar=True)
 """
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 __version__ = "0.1.0"
 
@@ -18,46 +18,22 @@ if sys.platform == "win32":  # files are locked, and processes ended, in ways th
         sys.exit(2)
     raise ImportError(_NEEDS)
 
-if TYPE_CHECKING:
-    from mepg.api import (
-        ACE,
-        DDPG,
-        DQN,
-        ME_DDPG,
-        ME_DQN,
-        ME_QRDQN,
-        ME_SAC,
-        ME_TQC,
-        QRDQN,
-        REDQ,
-        SAC,
-        SUNRISE,
-        TD3,
-        TQC,
-        CrossQ,
-        DroQ,
-        ME_CrossQ,
-        Model,
-        algorithm,
-        load,
-    )  # fmt: skip
-    from mepg.errors import RunFailure, UsageError
-
-__all__ = [
-    "ACE", "DDPG", "DQN", "ME_DDPG", "ME_DQN", "ME_QRDQN", "ME_SAC", "ME_TQC", "QRDQN", "REDQ", "SAC", "SUNRISE", "TD3",
-    "TQC", "CrossQ", "DroQ", "ME_CrossQ", "Model", "RunFailure", "UsageError", "algorithm", "load",
-]  # fmt: skip
-
 
 def __getattr__(name: str) -> Any:
-    """Import the names above when they are first used: `mepg --help` need not wait for JAX."""
-    if name not in __all__:
-        raise AttributeError(f"module 'mepg' has no attribute {name!r}")
-    import mepg.api
-    import mepg.errors
+    """Import the classes and functions when one is first used: `mepg --help` need not wait for JAX.
 
-    return getattr(mepg.api, name, None) or getattr(mepg.errors, name)
+    __init__.pyi lists them for editors. `from mepg import flags` asks here too, before it imports that module: so only
+    a capital, with which a class begins, or one of these three names is worth the import.
+    """
+    if name[:1].isupper() or name in ("algorithm", "load", "__all__"):
+        from mepg.api.classes import exports
+
+        found = exports()
+        globals().update(found, __all__=sorted(found))
+        if name in globals():
+            return globals()[name]
+    raise AttributeError(f"module 'mepg' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return sorted({*globals(), *__getattr__("__all__")})

@@ -1,4 +1,4 @@
-"""The program `mepg`: its command line, and the one place where an answer is printed."""
+"""The program `mepg`: parses the command line, runs a command and prints its answer."""
 
 from __future__ import annotations
 
@@ -19,77 +19,78 @@ from mepg.process import (
     EXIT_USAGE,
     Output,
     cli_environment,
+    exit_now,
     exit_status,
     foreign_code,
-    lasting_output,
-    leave,
-    plain,
+    printable,
+    unfailing_output,
 )
-from mepg.signals import ending_at_once, ends_at_once
+from mepg.signals import exit_on_signal, exits_on_signal
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; gives the exit status."""
-    with cli_environment(), lasting_output() as output, contextlib.ExitStack() as to_the_end:
+    """Run one command; returns the exit status."""
+    with cli_environment(), unfailing_output() as output, contextlib.ExitStack() as stack:
+        if argv is None:  # our own process. A KeyboardInterrupt could get lost in code that catches everything
+            stack.enter_context(exit_on_signal())
         try:
-            status = exit_status(lambda: _run(argv, output, to_the_end))
+            status = exit_status(lambda: _run(argv, output, stack))
         except SystemExit:  # argparse's
-            if output.trouble() is None:
+            if output.write_error() is None:
                 raise
             status = 0
-        if trouble := output.trouble():
-            print(f"mepg: standard output cannot be written: {trouble.strerror}", file=sys.stderr)
-        status = status or (EXIT_FAILURE if trouble else 0)
-        if argv is None and ends_at_once():
-            leave(status)
+        if error := output.write_error():
+            print(f"mepg: standard output cannot be written: {error.strerror}", file=sys.stderr)
+            status = status or EXIT_FAILURE
+        if argv is None and exits_on_signal():
+            exit_now(status)
         return status
 
 
-def _run(argv: Sequence[str] | None, output: Output, to_the_end: contextlib.ExitStack) -> int:
+def _run(argv: Sequence[str] | None, output: Output, stack: contextlib.ExitStack) -> int:
     parser = build_parser()
     arguments = parser.parse_args(argv)
     command = arguments.command
-    if getattr(command, "SAVES", False):  # while there is nothing to save, a signal ends the process
-        to_the_end.enter_context(ending_at_once())
+    if getattr(command, "SAVES", False):  # until there is something to save, a signal ends the process
+        stack.enter_context(exit_on_signal())
     if getattr(arguments, "config", None):
-        said = arguments.env, arguments.algorithm
-        arguments.parser.set_defaults(**read_settings(arguments.config, arguments.parser, *said))
-        arguments = parser.parse_args(argv)  # once more: what the command line says wins
-    arguments.say = (lambda _: None) if arguments.json else (lambda line: print(plain(line), flush=True))
-    with output.only_answer() if arguments.json else contextlib.nullcontext():
+        defaults = read_settings(arguments.config, arguments.parser, arguments.env, arguments.algorithm)
+        arguments.parser.set_defaults(**defaults)
+        arguments = parser.parse_args(argv)  # again: the command line overrides the file
+    arguments.say = (lambda _: None) if arguments.json else (lambda line: print(printable(line), flush=True))
+    with output.stdout_for_answer() if arguments.json else contextlib.nullcontext():
         if getattr(command, "COMPUTES", False):
-            _start(getattr(arguments, "threads", 1))
+            _configure_threads(getattr(arguments, "threads", 1))
         _import_algorithms(arguments)
         answer: Answer = command.answer(arguments)
         if arguments.json or answer.text:
-            print(json.dumps(answer.data) if arguments.json else plain(answer.text), file=output.answer)
+            print(json.dumps(answer.data) if arguments.json else printable(answer.text), file=output.answer)
     return answer.status
 
 
-def _start(threads: int) -> None:
-    """What a command that computes does first."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", str(threads))  # which NumPy reads when it is imported
-    from mepg.run.jax_process import configure_jax
+def _configure_threads(threads: int) -> None:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", str(threads))  # NumPy reads it when it is imported
+    from mepg.storage.compilation_cache import configure_jax
 
     configure_jax(threads)
 
 
 def _import_algorithms(arguments: argparse.Namespace) -> None:
     """Import the modules of algorithms that the user has named as module:name."""
-    named = [getattr(arguments, "algorithm", None), *getattr(arguments, "algorithms", ())]
-    if any(":" in name for name in named if name):
+    names = [getattr(arguments, "algorithm", None), *getattr(arguments, "algorithms", ())]
+    if any(":" in name for name in names if name):
         from mepg.algos import import_named
 
-        for name in named:
+        for name in names:
             with foreign_code:
                 import_named(name or "")
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse, with errors of one line."""
+    """argparse, with one-line errors."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(EXIT_USAGE, f"mepg: {message} ({self.prog} --help shows how)\n")
+        self.exit(EXIT_USAGE, f"mepg: {message} (see {self.prog} --help)\n")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.metavar == "COMMAND" and value not in (action.choices or ()):
@@ -106,9 +107,9 @@ def build_parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, command in commands().items():
         sub = subparsers.add_parser(
-            name, help=command.__doc__, description=command.__doc__, epilog="Defaults are in brackets."
+            name, help=command.__doc__, description=command.__doc__, epilog="Defaults are in parentheses."
         )
         sub.set_defaults(command=command, parser=sub)
-        sub.add_argument("--json", action="store_true", help="print JSON, for programs")
+        sub.add_argument("--json", action="store_true", help="print the answer as JSON")
         command.add_arguments(sub)
     return parser

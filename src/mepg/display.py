@@ -1,4 +1,4 @@
-"""What a person sees while one run or many are going on."""
+"""What the terminal shows while one run, or many, are in progress."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from rich import box
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as ProgressBars
 from rich.table import Column, Table
 
 from mepg.run.session import Session
-from mepg.scheduler.jobs import Job
-from mepg.scheduler.jobs import Progress as Going
+from mepg.scheduler.jobs import Job, Progress
 from mepg.scheduler.schedule import Failure
 from mepg.training.loop import Record
 from mepg.words import many
@@ -24,18 +24,18 @@ from mepg.words import many
 REFRESH = 0.25  # seconds
 
 
-def table(row: Mapping[str, float | str]) -> Table:
+def table(metrics: Mapping[str, float | str]) -> Table:
     """Metrics as Stable-Baselines3 shows them: a heading for each group, then its names and values."""
-    shown = Table(box=box.ASCII, show_header=False, pad_edge=True)
-    shown.add_column(no_wrap=True)
-    shown.add_column(justify="right", no_wrap=True)
+    rendered = Table(box=box.ASCII, show_header=False, pad_edge=True)
+    rendered.add_column(no_wrap=True)
+    rendered.add_column(justify="right", no_wrap=True)
     group = ""
-    for name, value in sorted(row.items()):
+    for name, value in sorted(metrics.items()):
         if (heading := name.rpartition("/")[0]) != group:
             group = heading
-            shown.add_row(f"{heading}/", "")
-        shown.add_row(f"   {name.rpartition('/')[2]}", _number(value))
-    return shown
+            rendered.add_row(f"{heading}/", "")
+        rendered.add_row(f"   {name.rpartition('/')[2]}", _number(value))
+    return rendered
 
 
 def _number(value: float | str) -> str:
@@ -44,23 +44,25 @@ def _number(value: float | str) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
 
 
-def _bars(console: Console, *texts: str, period: float) -> Progress:
-    """Bars between texts. A text stays whole; only the bar gives way where the terminal is narrow."""
+def _bars(console: Console, *texts: str, period: float) -> ProgressBars:
+    """Progress bars between texts. On a narrow terminal the bar shrinks and the texts stay whole."""
     first, *middle, last = (TextColumn(text, table_column=Column(no_wrap=True)) for text in texts)
     bar = BarColumn(bar_width=None, table_column=Column(ratio=1))
-    left = TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True))
-    return Progress(first, bar, *middle, left, last, console=console, speed_estimate_period=period, expand=True)
+    remaining = TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True))
+    return ProgressBars(
+        first, bar, *middle, remaining, last, console=console, speed_estimate_period=period, expand=True
+    )
 
 
-class _Watching:
-    """A display that is redrawn on a terminal, lines elsewhere, nothing if quiet."""
+class _LiveView:
+    """A display that is redrawn on a terminal, prints lines elsewhere, and nothing if quiet."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
-        # stderr with --json: notes must not get lost, and must not get into the data
+        # With --json, notes go to stderr: they must not get lost, nor into the data.
         self._console = Console(stderr=quiet, highlight=False, soft_wrap=True)
         self._live = self._console.is_terminal and not quiet
-        self._screen: Live | Progress
+        self._screen: Live | ProgressBars
 
     def __enter__(self) -> Self:
         if self._live:
@@ -74,17 +76,17 @@ class _Watching:
 
 @contextlib.contextmanager
 def preparing(*, quiet: bool) -> Iterator[None]:
-    """On a terminal, a line while a run is put together: nobody should look at nothing while it is compiled."""
+    """Show a line on a terminal while a run is set up and compiled."""
     console = Console(highlight=False)
     if quiet or not console.is_terminal:
         yield
         return
-    words = "preparing (compiling takes longer the first time)"
-    with Live(words, console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False):
+    text = "preparing (compiling takes longer the first time)"
+    with Live(text, console=console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False):
         yield
 
 
-class Display(_Watching):
+class Display(_LiveView):
     """One run: a table and a bar, or a line for each evaluation."""
 
     def __init__(self, session: Session, *, quiet: bool) -> None:
@@ -93,15 +95,15 @@ class Display(_Watching):
         texts = "{task.completed:,.0f}/{task.total:,.0f}", "{task.fields[speed]}", "{task.fields[evaluation]}"
         self._bars = _bars(self._console, "{task.description}", *texts, period=30)
         self._screen = self._table = Live(self._bars, console=self._console, auto_refresh=False)
-        self._then = 0.0
+        self._refreshed_at = 0.0
 
     def __enter__(self) -> Self:
         session, config = self._session, self._session.config
         for note in session.notes:
             self._console.print(f"mepg: {note}", markup=False)
         if not self._quiet:
-            said = f"{config.algorithm} on {config.env}, seed {config.seed} -> {session.folder.path}"
-            self._console.print(said, markup=False)
+            title = f"{config.algorithm} on {config.env}, seed {config.seed} -> {session.folder.path}"
+            self._console.print(title, markup=False)
             if config.envs > 1:
                 self._console.print(session.loop.pace)
         super().__enter__()
@@ -109,7 +111,7 @@ class Display(_Watching):
             done = session.started_at
             self._task = self._bars.add_task("compiling", total=config.steps, completed=done, speed="", evaluation="")
             self._table.refresh()
-        self._began, self._first = time.monotonic(), session.loop.step
+        self._started_at, self._first_step = time.monotonic(), session.loop.step
         return self
 
     def show(self, record: Record) -> None:
@@ -121,47 +123,46 @@ class Display(_Watching):
             if self._live:
                 self._bars.update(self._task, evaluation=f"return {mean:,.1f}")
             else:
-                average = (record.step - self._first) / (now - self._began)
+                average = (record.step - self._first_step) / (now - self._started_at)
                 self._console.print(f"step {record.step:>9,}   return {mean:10,.1f}   {average:,.0f} steps/s")
         last = record.step == self._session.config.steps
-        if self._live and (last or now - self._then > REFRESH):
-            self._then = now
-            warm, speed = record.step > self._session.config.spec.warmup, self._bars.tasks[0].speed
-            pace = f"{speed:,.0f} steps/s" if speed else ""
-            doing = "training" if warm else "warming up"
-            self._bars.update(self._task, completed=record.step, description=doing, speed=pace)
+        if self._live and (last or now - self._refreshed_at > REFRESH):
+            self._refreshed_at = now
+            speed = self._bars.tasks[0].speed
+            phase = "training" if record.step > self._session.config.spec.warmup else "warming up"
+            steps_per_second = f"{speed:,.0f} steps/s" if speed else ""
+            self._bars.update(self._task, completed=record.step, description=phase, speed=steps_per_second)
             latest = self._session.latest
             self._table.update(Group(table(latest), self._bars) if latest else self._bars, refresh=True)
 
 
-class Board(_Watching):
-    """Many runs: a bar for each current run and one for all, or a line when one has ended."""
+class JobsDisplay(_LiveView):
+    """Many runs: a bar for each run in progress and one for all, or a line whenever a run ends."""
 
     def __init__(self, jobs: Sequence[Job], finished: int, *, quiet: bool) -> None:
         super().__init__(quiet=quiet)
-        self._runs, self._finished_before = len(jobs) + finished, finished
-        self._done: dict[Job, int] = {}
-        self._said = (0, 0)
+        self._total, self._finished_before = len(jobs) + finished, finished
+        self._steps: dict[Job, int] = {}
+        self._printed = (0, 0)  # how many have finished and failed
         texts = "{task.description}", "{task.percentage:>3.0f}%", "{task.fields[note]}"
         self._screen = self._bars = _bars(self._console, *texts, period=300)
-        self._whole = self._bars.add_task("all", total=sum(job.config.steps for job in jobs), note="")
+        self._overall = self._bars.add_task("all", total=sum(job.config.steps for job in jobs), note="")
         self._tasks: dict[Job, TaskID] = {}
 
-    def show(self, going_on: dict[Job, Going], finished: int, failures: Sequence[Failure]) -> None:
-        """One more look at the runs."""
+    def show(self, running: dict[Job, Progress], finished: int, failures: Sequence[Failure]) -> None:
         failed = len(failures)
-        for job in self._tasks.keys() - going_on.keys():
+        for job in self._tasks.keys() - running.keys():
             self._bars.remove_task(self._tasks.pop(job))
-            self._done[job] = job.config.steps
-        for job, going in going_on.items():
+            self._steps[job] = job.config.steps
+        for job, progress in running.items():
             if job not in self._tasks:
                 self._tasks[job] = self._bars.add_task(job.folder.name, total=job.config.steps, note="")
-            note = "" if going.last_return is None else f"return {going.last_return:,.1f}"
-            self._bars.update(self._tasks[job], completed=going.step, note=note)
-            self._done[job] = going.step
-        count = f"{self._finished_before + finished}/{many(self._runs, 'run')}"
+            note = "" if progress.last_return is None else f"return {progress.last_return:,.1f}"
+            self._bars.update(self._tasks[job], completed=progress.step, note=note)
+            self._steps[job] = progress.step
+        count = f"{self._finished_before + finished}/{many(self._total, 'run')}"
         count += f", {failed} failed" if failed else ""
-        self._bars.update(self._whole, completed=sum(self._done.values()), note=count)
-        if not self._live and not self._quiet and (finished, failed) != self._said:
-            self._said = finished, failed
+        self._bars.update(self._overall, completed=sum(self._steps.values()), note=count)
+        if not self._live and not self._quiet and (finished, failed) != self._printed:
+            self._printed = finished, failed
             self._console.print(count, markup=False)

@@ -1,4 +1,4 @@
-"""Arguments that several commands share, and how their texts are read."""
+"""Command-line arguments that several commands share, and how they are parsed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def count(text: str) -> int:
-    """A whole number; 1_000_000 and 1e6 are welcome."""
+    """An integer, which may also be written as 1_000_000 or 1e6."""
     with contextlib.suppress(ValueError):
         return int(text)
     try:
@@ -29,43 +29,45 @@ def count(text: str) -> int:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Names separated by commas, each taken once."""
+    """Names separated by commas, without duplicates."""
     return tuple(dict.fromkeys(name for name in text.split(",") if name))
 
 
 def path(text: str) -> Path:
-    """A path to write to; an empty one is refused."""
+    """A path that is not empty."""
     if not text.strip():
         raise ArgumentTypeError("a name is needed")
     return Path(text)
 
 
-READ: dict[type, Callable[[str], Any]] = {int: count, float: float, str: str, tuple: names}
+PARSERS: dict[type, Callable[[str], Any]] = {int: count, float: float, str: str, tuple: names}
 
 
 def add_settings(parser: ArgumentParser, kind: type, leave_out: Collection[str] = (), **defaults: Any) -> None:
-    """A flag for each setting that a dataclass declares, with other defaults where they are given."""
-    for name, of in settings_of(kind).items():
+    """Add a flag for each setting that the dataclass `kind` declares; `defaults` replace its own."""
+    for name, setting in settings_of(kind).items():
         if name in leave_out:
             continue
-        if of.kind is bool:
-            parser.add_argument(of.flag, action="store_true", help=of.words)
+        if setting.kind is bool:
+            parser.add_argument(setting.flag, action="store_true", help=setting.words)
             continue
-        default = defaults.get(name, of.usual)
-        shown = ",".join(default) if of.kind is tuple else default
-        words = of.words if shown in (None, "") else f"{of.words} ({shown})"
-        parser.add_argument(of.flag, type=READ[of.kind], default=default, metavar=of.metavar, help=words)
+        default = defaults.get(name, setting.default)
+        shown = ",".join(default) if setting.kind is tuple else default
+        words = setting.words if shown in (None, "") else f"{setting.words} ({shown})"
+        parse = PARSERS[setting.kind]
+        parser.add_argument(setting.flag, type=parse, default=default, metavar=setting.metavar, help=words)
 
 
-def said(arguments: Namespace, kind: type) -> dict[str, Any]:
-    """What the command line says about the settings that `kind` declares."""
+def settings_from(arguments: Namespace, kind: type) -> dict[str, Any]:
+    """The parsed values of the settings that the dataclass `kind` declares."""
     return {name: getattr(arguments, name) for name in settings_of(kind) if hasattr(arguments, name)}
 
 
-def read_settings(
-    path: Path, parser: ArgumentParser, said_env: str | None, said_algorithm: str | None
-) -> dict[str, Any]:
-    """A JSON file with the names of a parser's own flags, as its defaults; an entry `about` is ignored."""
+def read_settings(path: Path, parser: ArgumentParser, env: str | None, algorithm: str | None) -> dict[str, Any]:
+    """Defaults for a parser from a JSON file whose keys are the parser's flags; the key `about` is ignored.
+
+    `env` and `algorithm` are those of the command line, which override the file.
+    """
     from mepg.algos import find
     from mepg.storage.files import Damaged, read_json, trusted
 
@@ -80,21 +82,21 @@ def read_settings(
         raise unknown(f"setting in {path.name}", name, known)
     kinds: dict[str, tuple[type, str]] = {"set": (list, 'a list, such as ["dropout.p=0.3"]')}
     kinds |= {name: (bool, "true or false") for name, action in known.items() if action.nargs == 0}
-    for name, (kind, what) in kinds.items():
+    for name, (kind, description) in kinds.items():
         if name in data and not isinstance(data[name], kind):
-            raise UsageError(f"--config: {name} must be {what}, not {data[name]!r}")
+            raise UsageError(f"--config: {name} must be {description}, not {data[name]!r}")
     data["set"] = [str(setting) for setting in data.get("set", [])]
-    if said_env is None and "env" in data:
+    if env is None and "env" in data:
         trusted(str(data["env"]), None, path)
-    if said_algorithm is None and ":" in str(data.get("algorithm", "")):
-        find(str(data["algorithm"]))  # has to be imported already: the file may come from anyone
-    # As text, which the parser then reads: whatever the command line refuses, a file cannot bring in either.
+    if algorithm is None and ":" in str(data.get("algorithm", "")):
+        find(str(data["algorithm"]))  # must be imported already: the file may be untrusted
+    # As text, which argparse then parses: a file cannot set what the command line refuses.
     texts = {name: ",".join(map(str, value)) if isinstance(value, list) else str(value) for name, value in data.items()}
     return {name: data[name] if name in kinds else texts[name] for name in data.keys() & known}
 
 
-def require(name: str, number: int, bound: Bound = A_COUNT) -> None:
-    """Refuse a number that is too small or too large."""
+def check_bound(name: str, number: int, bound: Bound = A_COUNT) -> None:
+    """A UsageError if a number is too small or too large."""
     words, holds = bound
     if not holds(number):
         raise UsageError(f"{name} must be {words}, not {number}")
@@ -113,54 +115,59 @@ def add_path(
 
 
 def add_set(parser: ArgumentParser) -> None:
-    words = "change what `mepg show` prints: dropout.p=0.3, hidden=400,300, smoothing=none; can be repeated"
+    words = (
+        "change a setting of the algorithm (`mepg show ALGO` lists them): dropout.p=0.3, hidden=400,300, "
+        "smoothing=none; can be repeated"
+    )
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help=words)
 
 
-def add_runs(parser: ArgumentParser, nargs: str, words: str = "folders of runs, at any depth") -> None:
+def add_runs(parser: ArgumentParser, nargs: str, words: str = "folders with runs, at any depth") -> None:
     parser.add_argument("runs", metavar="RUNS", nargs=nargs, type=Path, help=words)
     add_algorithm(parser)
 
 
 def add_algorithm(parser: ArgumentParser) -> None:
-    words = "needed if the algorithm is module:name: its module is imported only if you name it"
+    words = "required if the run's algorithm is module:name: the module is imported only if you name it here"
     parser.add_argument("--algorithm", metavar="ALGO", help=words)
 
 
 def add_env(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--env", metavar="ID", help="needed if the environment is module:id: its module is imported only if you name it"
-    )
+    words = "required if the run's environment is module:id: the module is imported only if you name it here"
+    parser.add_argument("--env", metavar="ID", help=words)
     add_algorithm(parser)
 
 
 def add_best(parser: ArgumentParser) -> None:
-    words = "use the policy of the best evaluation, not the last one; its return flatters"
+    words = "use the policy of the best evaluation, not the final one; its return is biased upwards by selection"
     parser.add_argument("--best", action="store_true", help=words)
 
 
 def add_episodes(parser: ArgumentParser) -> None:
     add_count(parser, "--episodes", 10, "episodes to play")
-    add_count(parser, "--seed", 0, "decides which episodes are played", "S")
+    add_count(parser, "--seed", 0, "seed of the episodes", "S")
     add_env(parser)
 
 
-def require_episodes(arguments: Namespace) -> None:
-    """Refuse what `add_episodes` takes and nobody can play."""
-    require("episodes", arguments.episodes)
-    require("seed", arguments.seed, A_SEED)
+def check_episodes(arguments: Namespace) -> None:
+    """Check the arguments that `add_episodes` adds."""
+    check_bound("episodes", arguments.episodes)
+    check_bound("seed", arguments.seed, A_SEED)
 
 
 def add_engine(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--engine", choices=("local", "ray"), default="local", help="this machine's cores, or a Ray cluster (local)"
+        "--engine",
+        choices=("local", "ray"),
+        default="local",
+        help="where to run: on this machine, or on a Ray cluster (local)",
     )
-    parser.add_argument("--address", metavar="ADDRESS", help="of the Ray cluster (a new one on this machine)")
-    add_count(parser, "--workers", None, "runs at once on this machine (one for each core)")
+    parser.add_argument("--address", metavar="ADDRESS", help="address of the Ray cluster (start one on this machine)")
+    add_count(parser, "--workers", None, "runs at a time on this machine (one for each core)")
 
 
 def engine_of(arguments: Namespace) -> Engine:
-    """The engine that `add_engine`'s arguments choose."""
+    """The engine that the arguments of `add_engine` select."""
     from mepg.scheduler.local import Local
     from mepg.scheduler.ray import Ray
 

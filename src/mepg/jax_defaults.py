@@ -1,6 +1,6 @@
 """JAX's settings while it computes for mepg. They hold only during our calls: the process is the user's.
 
-The same float32 bits come out, whatever JAX_ENABLE_X64 and its like say.
+So the same float32 bits come out, whatever JAX_ENABLE_X64 and similar variables say.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mepg.errors import UsageError
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# All that bits depend on, at JAX's own defaults.
+# Every setting that bits depend on, at JAX's own default.
 _SETTINGS = (
     (jax.enable_x64, False),
     (jax.default_matmul_precision, None),
@@ -29,7 +29,7 @@ _SETTINGS = (
 
 
 def with_jax_defaults(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, with JAX under mepg's settings during each call."""
+    """The function, with JAX at these settings during each call."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -46,12 +46,12 @@ def with_jax_defaults(function: Callable[P, R]) -> Callable[P, R]:
 
 @functools.cache
 def start_jax() -> None:
-    """Have JAX look for its devices, as it would at its first computation; a UsageError if it was sent to none."""
+    """Have JAX find its devices, as it would at its first computation; a UsageError if it finds none."""
     try:
         jax.devices()
     except Exception as error:  # JAX_PLATFORMS=cuda, for instance, raises an AssertionError without a message
-        if asked := jax.config.values["jax_platforms"]:
-            said = f"JAX_PLATFORMS asks for {asked!r}, which JAX cannot use here: cpu is always there"
+        if platforms := jax.config.values["jax_platforms"]:
+            message = f"JAX_PLATFORMS asks for {platforms!r}, which JAX cannot use here: cpu is always there"
         else:
-            said = f"JAX cannot start: {' '.join(str(error).split())[:200]}"
-        raise UsageError(said) from None
+            message = f"JAX cannot start: {' '.join(str(error).split())[:200]}"
+        raise UsageError(message) from None

@@ -1,8 +1,8 @@
-"""What `mepg` and its workers set up in their own process, and the library never does in a user's.
+"""What `mepg` and its workers set up in their own process. In a user's process, the library does none of this.
 
-Printing never stops the work: if nobody reads standard output or standard error any more, or their disk is full, what
-is printed is dropped. Every error is one line and an exit status. What an environment does to the streams, the umask
-and the current folder is not done to us: see `foreign_code`.
+Printing never stops the work: if standard output or standard error is closed, or on a full disk, what is printed is
+dropped. Every error becomes one line and an exit status. An environment that changes the streams, the umask or the
+current folder does not change ours: see `foreign_code`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ EXIT_FAILURE, EXIT_USAGE = 1, 2
 
 @contextlib.contextmanager
 def cli_environment() -> Iterator[None]:
-    """Find modules beside the user's other files, and draw pictures as files, whatever window others would open."""
+    """Import modules from the current folder too, and let matplotlib draw into files, not into windows."""
     path, backend = list(sys.path), os.environ.pop("MPLBACKEND", None)
-    with contextlib.suppress(OSError):  # the folder that we are in may be gone
+    with contextlib.suppress(OSError):  # the current folder may have been deleted
         if "" not in sys.path and str(Path.cwd()) not in sys.path:
             sys.path.append(str(Path.cwd()))
     try:
@@ -41,49 +41,53 @@ def cli_environment() -> Iterator[None]:
             os.environ["MPLBACKEND"] = backend
 
 
-def exit_status(act: Callable[[], int]) -> int:
-    """The status that `act` gives; an error in it becomes one line on standard error and its status."""
+def exit_status(main: Callable[[], int]) -> int:
+    """The status that `main` returns. An error becomes one line on standard error, and its exit status."""
     try:
-        return act()
+        return main()
     except (UsageError, RunFailure) as error:
-        said, status = str(error), EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILURE
+        message, status = str(error), EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILURE
     except KeyboardInterrupt:
-        said, status = "interrupted", 128 + signal.SIGINT
-    except OSError as error:  # a full disk, or a folder that is gone: earlier checkpoints are whole
+        message, status = "interrupted", 128 + signal.SIGINT
+    except OSError as error:  # a full disk, or a deleted folder: earlier checkpoints are whole
         named = error.filename and error.strerror
-        said, status = f"{error.filename}: {error.strerror}" if named else str(error), EXIT_FAILURE
+        message, status = f"{error.filename}: {error.strerror}" if named else str(error), EXIT_FAILURE
     except MemoryError as error:
-        said, status = f"there is not enough memory: {error}", EXIT_FAILURE
-    print(f"mepg: {plain(said)}", file=sys.stderr)
+        message, status = f"there is not enough memory: {error}", EXIT_FAILURE
+    except ImportError as error:
+        if "failed to map" not in str(error):  # the dynamic linker's words for a library that does not fit into memory
+            raise
+        message, status = f"there is not enough memory to load a library: {error}", EXIT_FAILURE
+    print(f"mepg: {printable(message)}".replace("\n", "\\n"), file=sys.stderr)  # a folder's name may have a newline
     return status
 
 
 class _ForeignCode:
     """`with foreign_code:` around every call of code that is not ours, such as an environment's.
 
-    In a process of our own, what that code sets for the whole process is its own: the streams, the umask and the
-    current folder are there again when it is called next, and ours in between. A stream's descriptor that it closed is
-    opened again: the next file would get its number, and all that is printed. In a user's process, nothing is changed.
+    In a process of our own, that code has its own streams, umask and current folder: whatever it sets is there again
+    in its next call, and ours is restored in between. If it closes descriptor 1 or 2, it is opened again: otherwise
+    the next file that is opened would get that number, and all that is printed. A user's process is left as it is.
     """
 
     def __init__(self) -> None:
         self._active, self._depth = False, 0
 
     @contextlib.contextmanager
-    def kept_apart(self) -> Iterator[None]:
-        """From now on, as long as this is open."""
+    def isolated(self) -> Iterator[None]:
+        """Isolate foreign code while this context is open."""
         self._umask, self._folder = os.umask(0o022), _current_folder()
         os.umask(self._umask)
         self._their_umask, self._their_folder = self._umask, self._folder
-        self._their_streams: Streams | None = None  # ours, until it sets others
+        self._their_streams: Streams | None = None  # None: the same as ours
         self.descriptors = {number: os.dup(number) for number in (1, 2)}
         self._active = True
         try:
             yield
         finally:
             self._active = False
-            for kept in self.descriptors.values():
-                os.close(kept)
+            for duplicate in self.descriptors.values():
+                os.close(duplicate)
 
     def __enter__(self) -> None:
         self._depth += 1
@@ -95,7 +99,7 @@ class _ForeignCode:
         if self._their_umask != self._umask:
             os.umask(self._their_umask)
         if self._their_folder != self._folder:
-            _go_to(self._their_folder)
+            _chdir(self._their_folder)
 
     def __exit__(self, *_: object) -> None:
         self._depth -= 1
@@ -106,9 +110,9 @@ class _ForeignCode:
         _set_streams(self._our_streams)
         self._their_umask, self._their_folder = os.umask(self._umask), _current_folder()
         if self._their_folder != self._folder:
-            _go_to(self._folder)
-        for number in _closed():
-            os.dup2(self.descriptors[number], number) if number else _point(number, os.devnull)
+            _chdir(self._folder)
+        for number in _closed_descriptors():
+            os.dup2(self.descriptors[number], number) if number else _redirect(number, os.devnull)
 
 
 foreign_code = _ForeignCode()
@@ -128,60 +132,60 @@ def _set_streams(streams: Streams) -> None:
 def _current_folder() -> str:
     try:
         return os.getcwd()  # noqa: PTH109  (after every step: a Path takes longer)
-    except OSError:  # it is gone
+    except OSError:  # it was deleted
         return ""
 
 
-def _go_to(folder: str) -> None:
-    with contextlib.suppress(OSError):  # it is gone: whoever needs it will say so
+def _chdir(folder: str) -> None:
+    with contextlib.suppress(OSError):  # it was deleted: whatever needs it will fail by itself
         os.chdir(folder)
 
 
-def leave(status: int) -> NoReturn:
-    """End at once. JAX would take most of a second to clean up; a signal or an error in that time would look like a
-    failure of a run that is safely saved.
+def exit_now(status: int) -> NoReturn:
+    """Exit without clean-up. JAX would take most of a second for it, and a signal or an error in that time would look
+    like a failure of a run that is safely saved.
     """
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
 
 
-def plain(text: object) -> str:
-    """Text without control characters: names and messages may come from a stranger's file."""
+def printable(text: object) -> str:
+    """Text with control characters escaped: names and messages may come from an untrusted file."""
     return "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in str(text))
 
 
-def program() -> str:
+def program_name() -> str:
     """What to type to start this program again."""
     if Path(sys.argv[0]).name == "__main__.py":
         return "python -m mepg"
     return "mepg" if shutil.which("mepg") else shlex.quote(os.path.relpath(sys.argv[0]))
 
 
-class _Lasting(io.FileIO):
-    """A file descriptor to which writing never fails, and which nobody closes."""
+class _UnfailingFile(io.FileIO):
+    """A file descriptor to which writing never fails, and which nobody can close."""
 
-    trouble: OSError | None = None  # the first error
+    error: OSError | None = None  # after which everything is dropped
 
     def write(self, content: Any) -> int:
         try:
             return super().write(content)
         except OSError as error:
-            self.trouble = error
-            _point(self.fileno(), os.devnull)  # also for C code that writes to the descriptor itself
+            self.error = error
+            _redirect(self.fileno(), os.devnull)  # also for C code that writes to the descriptor itself
             return len(content)
 
     def close(self) -> None:
-        """It stays open: others print to it too."""
+        """Do nothing: other code prints to it too."""
 
 
-class _LastingBuffer(io.BufferedWriter):
+class _UnclosableBuffer(io.BufferedWriter):
     def close(self) -> None:
         self.flush()
 
 
-class _LastingText(io.TextIOWrapper):
-    """A stream that an environment may close, detach or reconfigure without any effect on others who print."""
+class _UnclosableText(io.TextIOWrapper):
+    """A stream that an environment may close, detach or reconfigure without effect on other code that prints."""
 
     def close(self) -> None:
         self.flush()
@@ -195,24 +199,25 @@ class _LastingText(io.TextIOWrapper):
 
 
 class Output:
-    """What is printed, and where the answer goes."""
+    """Where a command's answer is printed."""
 
     def __init__(self, answer: TextIO) -> None:
         self.answer = answer
 
-    def trouble(self) -> OSError | None:
-        """Why not all of the answer could be written; None also where its reader has gone, as `head` does."""
+    def write_error(self) -> OSError | None:
+        """Why not all of the answer could be written. None also for a closed pipe: `head` closes it early."""
         with contextlib.suppress(OSError):
             self.answer.flush()
-        found = getattr(getattr(getattr(self.answer, "buffer", None), "raw", None), "trouble", None)
-        return found if isinstance(found, OSError) and found.errno != errno.EPIPE else None
+        raw = getattr(getattr(self.answer, "buffer", None), "raw", None)
+        error = raw.error if isinstance(raw, _UnfailingFile) else None
+        return None if error is None or error.errno == errno.EPIPE else error
 
     @contextlib.contextmanager
-    def only_answer(self) -> Iterator[None]:
-        """Keep standard output for the answer: whatever else is printed, by a simulator in C too, goes to stderr."""
-        before, kept = sys.stdout, os.dup(1)
+    def stdout_for_answer(self) -> Iterator[None]:
+        """Keep standard output for the answer: all other output, a C simulator's too, goes to standard error."""
+        before, duplicate = sys.stdout, os.dup(1)
         if self.answer is sys.stdout and _is_on(self.answer, 1):
-            self.answer = _open_lasting(kept, self.answer)
+            self.answer = _open_unfailing(duplicate, self.answer)
         before.flush()
         os.dup2(2, 1)
         os.dup2(2, foreign_code.descriptors[1])
@@ -220,29 +225,29 @@ class Output:
         try:
             yield
         finally:
-            ctypes.CDLL(None).fflush(None)  # or it would come out later, from the C library's own buffer
+            ctypes.CDLL(None).fflush(None)  # the C library's own buffer
             for stream in (before, sys.__stdout__, self.answer):
                 if stream is not None:
                     stream.flush()
             sys.stdout = before
-            os.dup2(kept, 1)
-            os.dup2(kept, foreign_code.descriptors[1])
-            os.close(kept)
+            os.dup2(duplicate, 1)
+            os.dup2(duplicate, foreign_code.descriptors[1])
+            os.close(duplicate)
 
 
 @contextlib.contextmanager
-def lasting_output() -> Iterator[Output]:
-    """While this is open, `print` never fails: on a closed stream, a full disk, a gone reader, an unknown letter."""
-    for number in _closed():  # the next file that is opened would get its number, and what is printed
-        _point(number, os.devnull)
+def unfailing_output() -> Iterator[Output]:
+    """While this is open, `print` never fails: on a closed stream or pipe, a full disk, an unknown character."""
+    for number in _closed_descriptors():  # else the next file that is opened gets its number, and what is printed
+        _redirect(number, os.devnull)
     names = [name for name in ("stdout", "stderr") if getattr(sys, name) is getattr(sys, f"__{name}__")]
-    before = {name: getattr(sys, name) for name in names}  # a notebook's or a test's own streams are left alone
+    before = {name: getattr(sys, name) for name in names}  # the own streams of a notebook or a test stay
     for name, stream in before.items():
-        lasting = _open_lasting(("stdout", "stderr").index(name) + 1, stream)
-        setattr(sys, name, lasting)
-        setattr(sys, f"__{name}__", lasting)
+        unfailing = _open_unfailing(("stdout", "stderr").index(name) + 1, stream)
+        setattr(sys, name, unfailing)
+        setattr(sys, f"__{name}__", unfailing)
     try:
-        with foreign_code.kept_apart():
+        with foreign_code.isolated():
             yield Output(sys.stdout)
     finally:
         for name, stream in before.items():
@@ -251,10 +256,10 @@ def lasting_output() -> Iterator[Output]:
             setattr(sys, f"__{name}__", stream)
 
 
-def _open_lasting(descriptor: int, like: TextIO | None) -> TextIO:
-    """A text stream for a descriptor; letters that its encoding lacks are written as escapes."""
-    return _LastingText(
-        _LastingBuffer(_Lasting(descriptor, "w", closefd=False)),
+def _open_unfailing(descriptor: int, like: TextIO | None) -> TextIO:
+    """A text stream for a descriptor; characters that its encoding lacks are written as escapes."""
+    return _UnclosableText(
+        _UnclosableBuffer(_UnfailingFile(descriptor, "w", closefd=False)),
         encoding=like.encoding if like is not None else "utf-8",
         errors="backslashreplace",
         line_buffering=os.isatty(descriptor) or descriptor == 2,
@@ -264,12 +269,12 @@ def _open_lasting(descriptor: int, like: TextIO | None) -> TextIO:
 def _is_on(stream: IO[str], descriptor: int) -> bool:
     try:
         return stream.fileno() == descriptor
-    except (OSError, ValueError):  # in memory, as a test's
+    except (OSError, ValueError):  # a stream in memory, as in tests
         return False
 
 
-def _closed() -> list[int]:
-    """Which of the first three descriptors are."""
+def _closed_descriptors() -> list[int]:
+    """Those of standard input, output and error that are closed."""
     return [number for number in range(3) if not _is_open(number)]
 
 
@@ -281,7 +286,7 @@ def _is_open(descriptor: int) -> bool:
     return True
 
 
-def _point(descriptor: int, path: str) -> None:
+def _redirect(descriptor: int, path: str) -> None:
     opened = os.open(path, os.O_RDWR)
     if opened != descriptor:
         os.dup2(opened, descriptor)

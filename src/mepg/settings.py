@@ -13,14 +13,11 @@ import math
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
-from types import MappingProxyType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from mepg.errors import UsageError, unknown
 
 S = TypeVar("S")
-LATER = MappingProxyType({"later": True})  # dataclasses.field(default=1, metadata=LATER)
-
 _hints = functools.cache(get_type_hints)  # it parses annotations anew each time
 
 
@@ -45,19 +42,20 @@ def parse_value(kind: type, path: str, text: str) -> Any:
     return change
 
 
-def to_json(spec: Any) -> Any:
+def to_json(spec: Any, *, defaults: bool = True) -> Any:
     """Plain dictionaries, lists, numbers, words and None.
 
-    A field that was added LATER is left out while it has its default: what was written before there was such a field
-    means the same, and has the same fingerprint.
+    :param defaults: False: fields that have their default are left out
     """
     if is_dataclass(spec):
-        values = {f: getattr(spec, f.name) for f in fields(spec)}
+        values = {field: getattr(spec, field.name) for field in fields(spec)}
         return {
-            f.name: to_json(value) for f, value in values.items() if not (f.metadata == LATER and value == f.default)
+            field.name: to_json(value, defaults=defaults)
+            for field, value in values.items()
+            if defaults or value != field.default
         }
     if isinstance(spec, tuple | list):
-        return [to_json(value) for value in spec]
+        return [to_json(value, defaults=defaults) for value in spec]
     return spec.item() if hasattr(spec, "item") else spec  # one of NumPy's scalars, which is not imported here
 
 

@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM, for every kind of process.
+"""Ctrl-C and SIGTERM.
 
-The first signal asks a process of `mepg` that has something to save to stop; the second ends it at once. In a user's
-process, Ctrl-C is still a KeyboardInterrupt, but waits for the current step.
+In a process of `mepg` that has something to save, the first signal asks it to stop and the second ends it at once. In a
+user's process, Ctrl-C is still a KeyboardInterrupt, but waits for the end of the current step.
 """
 
 from __future__ import annotations
@@ -16,126 +16,148 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 
-def status_of(name: str) -> int:
-    """The exit status of a process that this signal ended."""
+def signal_exit_status(name: str) -> int:
+    """The exit status of a process that the signal of this name ended, as a shell reports it."""
     return 128 + signal.Signals[name]
 
 
-def end_at_once(number: int, _: types.FrameType | None = None) -> None:
-    """Exit without any clean-up: files are whole or absent, and an orderly exit may crash in JAX."""
+def exit_immediately(number: int, _: types.FrameType | None = None) -> None:
+    """Exit with hardly any clean-up: files are whole or absent, and an orderly exit may crash in JAX."""
     show_cursor = b"\x1b[?25h\n" if os.isatty(_stderr()) else b""
-    with contextlib.suppress(OSError):  # nobody may be there to read it
+    with contextlib.suppress(OSError):  # standard error may be closed
         os.write(_stderr(), show_cursor + b"mepg: interrupted; what was saved is safe\n")
+    for clean_up in reversed(_clean_ups):
+        with contextlib.suppress(Exception):
+            clean_up()
     os._exit(128 + number)
 
 
-def ending_at_once() -> contextlib.AbstractContextManager[None]:
-    """Let a signal end the process at once, while there is nothing to save."""
+@contextlib.contextmanager
+def cleaning_up(clean_up: Callable[[], object]) -> Iterator[None]:
+    """Call `clean_up` at the end of the block, also if a signal ends the process at once."""
+    _clean_ups.append(clean_up)
+    try:
+        yield
+    finally:
+        _clean_ups.remove(clean_up)
+        clean_up()
+
+
+_clean_ups: list[Callable[[], object]] = []
+
+
+def exit_on_signal() -> contextlib.AbstractContextManager[None]:
+    """Let a signal end the process at once. Used while there is nothing to save."""
     _stderr()
-    return _handled_by(end_at_once)
+    return _handled_by(exit_immediately)
 
 
-def ends_at_once() -> bool:
-    """Whether a signal would end the process at once now."""
-    return signal.getsignal(signal.SIGTERM) is end_at_once
+def exits_on_signal() -> bool:
+    """Whether a signal would now end the process at once."""
+    return signal.getsignal(signal.SIGTERM) is exit_immediately
 
 
-class Stop:
-    """Whether this process has been asked to stop, and by which signal."""
+class StopRequest:
+    """Whether a signal has asked this process to stop."""
 
-    by: str | None = None
+    by: str | None = None  # the signal's name
 
 
 @contextlib.contextmanager
-def stopping(act: Callable[[int], None] = lambda _: None) -> Iterator[Stop]:
-    """Call `act` at the first signal, and note it; end the process at once at the second."""
-    stop = Stop()
+def stop_on_signal(on_stop: Callable[[int], None] = lambda _: None) -> Iterator[StopRequest]:
+    """Record the first signal and call `on_stop` with its number; the second ends the process at once."""
+    stop = StopRequest()
 
-    def note(number: int, _: types.FrameType | None) -> None:
+    def handle(number: int, _: types.FrameType | None) -> None:
         if stop.by is not None:
-            end_at_once(number)
+            exit_immediately(number)
         stop.by = signal.Signals(number).name
-        act(number)
+        on_stop(number)
 
-    with _handled_by(note):
+    with _handled_by(handle):
         yield stop
 
 
 @contextlib.contextmanager
 def interrupt_between_steps() -> Iterator[Callable[[], None]]:
-    """Let Ctrl-C wait for the current step, once: in the middle of an update it would destroy the networks.
+    """Delay the first Ctrl-C until the current step ends: in the middle of an update it would destroy the networks.
 
-    Gives a function that raises KeyboardInterrupt if Ctrl-C was pressed. In another thread, or if somebody else
-    handles the signal, nothing is changed.
+    Yields a function that raises KeyboardInterrupt if Ctrl-C was pressed. In another thread, or if other code handles
+    the signal, nothing is changed.
     """
-    ours = threading.current_thread() is threading.main_thread()
-    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    if not in_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield lambda: None
         return
     interrupted = False
 
-    def note(*_: object) -> None:
+    def handle(*_: object) -> None:
         nonlocal interrupted
         interrupted = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # the second does not wait
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # the second Ctrl-C is not delayed
 
     def check() -> None:
         if interrupted:
             raise KeyboardInterrupt
 
-    with _handled_by(note, signal.SIGINT):
-        yield check
-        check()  # in the last step
+    with _handled_by(handle, signal.SIGINT):
+        try:
+            yield check
+        except Exception as error:  # in a terminal, Ctrl-C may also have ended a process that the environment needs
+            if interrupted:
+                raise KeyboardInterrupt from error
+            raise
+        check()  # for one pressed in the last step
 
 
 @contextlib.contextmanager
 def _handled_by(handler: Callable[[int, types.FrameType | None], None], *numbers: signal.Signals) -> Iterator[None]:
     """Handle these signals; SIGINT and SIGTERM if none is named."""
-    _leave_forked_processes_alone()
+    _restore_handlers_in_forks()
     previous = {number: signal.signal(number, handler) for number in numbers or (signal.SIGINT, signal.SIGTERM)}
-    outermost = {number: before for number, before in previous.items() if number not in _not_ours}
-    _not_ours.update(outermost)
+    outermost = {number: before for number, before in previous.items() if number not in _previous_handlers}
+    _previous_handlers.update(outermost)
     try:
         yield
     finally:
         for number, before in previous.items():
             signal.signal(number, before)
         for number in outermost:
-            _not_ours.pop(number, None)
+            _previous_handlers.pop(number, None)
 
 
-_not_ours: dict[signal.Signals, Any] = {}  # of the signals that we handle: the handlers before ours
+_previous_handlers: dict[signal.Signals, Any] = {}  # those that were set before ours, by signal
 
 
 @functools.cache
-def _leave_forked_processes_alone() -> None:
-    """Let a process that is forked here, as an environment's `multiprocessing.Pool` does, be as any other.
+def _restore_handlers_in_forks() -> None:
+    """Give a forked process, such as a worker of an environment's `multiprocessing.Pool`, the handlers before ours.
 
-    SIGTERM ends it: whoever sends it waits for that. Ctrl-C, which reaches every process in a terminal, does not: the
-    environment still needs it in the step under way. Both are blocked until then: Python forgets what comes between
-    the fork and the first line in the new process.
+    There, SIGTERM ends the process, because its parent waits for that. Ctrl-C, which reaches every process in a
+    terminal, is ignored, because the environment still needs the process in the current step. Both are blocked during
+    the fork: Python loses a signal that arrives between the fork and the first line of the new process.
     """
     masks = threading.local()
 
     def block() -> None:
-        masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _not_ours)
+        masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _previous_handlers)
 
     def unblock() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
 
-    def let_go() -> None:
-        for number, before in _not_ours.items():
+    def restore() -> None:
+        for number, before in _previous_handlers.items():
             signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else before)
-        _not_ours.clear()
+        _previous_handlers.clear()
         unblock()
 
-    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=let_go)
+    os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=restore)
 
 
 @functools.cache
 def _stderr() -> int:
-    """A second descriptor of standard error: while PyBullet starts, the usual one is redirected to nowhere."""
+    """A duplicate of standard error: while PyBullet starts, descriptor 2 is redirected to /dev/null."""
     try:
         return os.dup(2)
-    except OSError:  # there is none, and nobody to read it
+    except OSError:  # it is closed
         return os.open(os.devnull, os.O_WRONLY)

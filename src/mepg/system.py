@@ -1,6 +1,6 @@
-"""The operating system: the one module that asks which one it is, and what it can do.
+"""The operating system: no other module asks which one it is, or what it can do.
 
-Linux has all of this. macOS has no pinning and no /proc; what is missing there is done another way, or left out.
+Linux has everything here. macOS has neither CPU affinity nor /proc: what is missing is done another way, or left out.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import threading
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
-POLL = 1.0  # seconds between two looks at whether the parent is still there
+POLL = 1.0  # seconds between two checks that the parent is still there
 
 
-def kind() -> tuple[str, str]:
+def platform_tag() -> tuple[str, str]:
     """The system and the processor's architecture, as packages name them: ("linux", "x86_64"), ("darwin", "arm64")."""
     return sys.platform, platform.machine()
 
@@ -51,8 +52,8 @@ def pin(to: Collection[int], pid: int = 0) -> None:
             os.sched_setaffinity(thread, to)
 
 
-def load() -> float:
-    """How many processes want each core; 0 where the system does not tell."""
+def load_per_core() -> float:
+    """The load average for each core; 0 where the system does not report it."""
     try:
         return os.getloadavg()[0] / (os.cpu_count() or 1)
     except OSError:
@@ -60,52 +61,100 @@ def load() -> float:
 
 
 def processor_name() -> str:
-    """What the processor is called by those who sell it."""
+    """The processor's brand name."""
     return _cpuinfo("model name") or _sysctl("machdep.cpu.brand_string") or platform.processor() or platform.machine()
 
 
 def processor_extensions() -> str:
-    """The names of the processor's instruction sets, as Linux writes them; empty where the system does not tell."""
-    found = _cpuinfo("flags", "Features")
-    if found:
-        return found
-    # "AVX2" and "AVX512F" are the same words in capitals; an ARM processor of Apple's has none of these.
+    """The names of the processor's instruction sets, as Linux writes them; empty where it is unknown."""
+    if flags := _cpuinfo("flags", "Features"):
+        return flags
+    if platform.machine() == "arm64":  # Apple's ARM processors; Linux calls their common extension asimd
+        return "asimd"
+    # macOS writes the same names in capitals: "AVX2", "AVX512F".
     return f"{_sysctl('machdep.cpu.features')} {_sysctl('machdep.cpu.leaf7_features')}".lower().strip()
 
 
-def processor_seconds(pid: int) -> str:
-    """The processor time that another process has used, as a text that changes when it uses more.
+def cpu_time(pid: int) -> str:
+    """A text that changes whenever another process has used more processor time.
 
-    Where nobody can tell, the clock, so that no process seems stuck.
+    Where the system does not report it, the clock's time, so that no process seems stuck.
     """
     with contextlib.suppress(OSError):
         return " ".join(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13])
-    return _said("ps", "-o", "time=", "-p", str(pid)) or str(time.monotonic())
+    return _output_of("ps", "-o", "time=", "-p", str(pid)) or str(time.monotonic())
 
 
 def peak_memory() -> int:
-    """The most bytes that this process has held."""
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024
+    """The peak resident memory of this process, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def sync(descriptor: int) -> None:
-    """Have a file, or the names in a folder, survive a power cut."""
-    full = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone stops at the drive's own memory
-    if full is not None:
-        with contextlib.suppress(OSError):  # a network drive may not know it
-            fcntl.fcntl(descriptor, full)
+    """Flush a file, or the names in a folder, to disk, so that it survives a power cut."""
+    full_fsync = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone stops at the drive's cache
+    if full_fsync is not None:
+        with contextlib.suppress(OSError):  # a network drive may not support it
+            fcntl.fcntl(descriptor, full_fsync)
             return
     os.fsync(descriptor)
 
 
+def new_file(path: Path) -> BinaryIO:
+    """A file of this name that nobody else writes: another process that does is waited for.
+
+    What a killed process left there, or a link that leads elsewhere, is replaced.
+    """
+    while True:
+        try:
+            file = path.open("xb")
+        except FileExistsError:
+            _wait_for_writer(path)
+            continue
+        _lock(file.fileno())
+        if _same(file.fileno(), path):
+            return file
+        file.close()  # before we had locked it, someone took it for a killed process's
+
+
+def _wait_for_writer(path: Path) -> None:
+    """Until whoever writes this file has put it in its place; if nobody does any more, it is removed."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    except OSError:  # a link, or another user's
+        path.unlink(missing_ok=True)
+        return
+    try:
+        _lock(descriptor)
+        if _same(descriptor, path):
+            path.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    """Wait for it; a file system without locks gives none."""
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def _same(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
 def end_with_parent() -> None:
-    """If the process that started this one dies, receive SIGTERM."""
+    """Receive SIGTERM when the parent process dies."""
     parent = os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     else:
-        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+        threading.Thread(target=_terminate_when_orphaned, args=(parent,), daemon=True).start()
     if os.getppid() != parent:
         raise SystemExit(128 + signal.SIGTERM)
 
@@ -118,16 +167,16 @@ class _Stack(ctypes.Structure):
 
 DISABLED, SIZE = 2, 2**16
 FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGABRT}
-_kept: list[ctypes.Array[ctypes.c_char]] = []  # never freed: a signal may come at any time
+_signal_stacks: list[ctypes.Array[ctypes.c_char]] = []  # never freed: a signal may come at any time
 
 
 @contextlib.contextmanager
 def signals_off_the_heap() -> Iterator[None]:
-    """Let this thread receive signals on a stack of their own, and threads that begin meanwhile receive none.
+    """Give this thread an alternate signal stack, and block signals in threads that are started meanwhile.
 
-    The system writes a signal below the stack pointer. While oneDNN multiplies matrices for JAX, that register may
-    point to its buffer: whatever lies before the buffer is written over, and the process aborts at some later time
-    with "corrupted size vs. prev_size". Python's handlers use a thread's other stack where there is one.
+    The system writes a signal's frame below the stack pointer. While oneDNN multiplies matrices for JAX, that register
+    may point into a buffer on the heap: what precedes the buffer is overwritten, and the process later aborts with
+    "corrupted size vs. prev_size". Python's handlers use the alternate stack of a thread that has one.
     """
     if sys.platform != "linux":
         yield
@@ -135,8 +184,8 @@ def signals_off_the_heap() -> Iterator[None]:
     libc, stack = ctypes.CDLL(None), _Stack()
     libc.sigaltstack(None, ctypes.byref(stack))
     if stack.flags & DISABLED:
-        _kept.append(ctypes.create_string_buffer(SIZE))
-        libc.sigaltstack(ctypes.byref(_Stack(ctypes.addressof(_kept[-1]), 0, SIZE)), None)
+        _signal_stacks.append(ctypes.create_string_buffer(SIZE))
+        libc.sigaltstack(ctypes.byref(_Stack(ctypes.addressof(_signal_stacks[-1]), 0, SIZE)), None)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - FAULTS)
     try:
         yield
@@ -144,14 +193,14 @@ def signals_off_the_heap() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _watch(parent: int) -> None:
+def _terminate_when_orphaned(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(POLL)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _cpuinfo(*names: str) -> str:
-    """The first of these lines of Linux's list of processors."""
+    """The first line of /proc/cpuinfo that has one of these names; empty if there is none."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith(names):
@@ -160,10 +209,10 @@ def _cpuinfo(*names: str) -> str:
 
 
 def _sysctl(name: str) -> str:
-    return _said("sysctl", "-n", name) if sys.platform == "darwin" else ""
+    return _output_of("sysctl", "-n", name) if sys.platform == "darwin" else ""
 
 
-def _said(*command: str) -> str:
+def _output_of(*command: str) -> str:
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=10, check=False).stdout.strip()
     except (OSError, subprocess.SubprocessError):

@@ -61,7 +61,10 @@ def test_what_is_exported_gives_the_policys_index(run, tmp_path):
     argv = ["export", str(run), "--onnx", str(tmp_path / "p.onnx"), "--numpy", str(tmp_path / "plain")]
     assert main([*argv, "--algorithm", NAME]) == 0
     env = Env("CartPole-v1")
-    policy, obs = load_policy(Folder(run), env), np.random.default_rng(0).uniform(-1, 1, (64, 4)).astype(np.float32)
+    policy, obs = (
+        load_policy(Folder(run), env.spaces),
+        np.random.default_rng(0).uniform(-1, 1, (64, 4)).astype(np.float32),
+    )
     expected = np.array([env.spaces.scale(policy.act(each)) for each in obs])
     assert set(expected) == {0, 1}, "a policy that always does the same shows nothing"
     (onnx,) = open_session((tmp_path / "p.onnx").read_bytes()).run(["action"], {"obs": obs})
@@ -163,7 +166,8 @@ def test_it_learns(tmp_path):
     """A random policy stays up for about 22 steps."""
     argv = [NAME, "--env", "CartPole-v1", "--steps", "8000", "--eval-every", "4000", "--out", str(tmp_path / "run")]
     done = subprocess.run([sys.executable, "-m", "mepg", "train", *argv], capture_output=True, text=True, check=True)
-    assert Folder(tmp_path / "run").result(Folder(tmp_path / "run").config())["final_return"] > 100, done.stdout
+    folder = Folder(tmp_path / "run")
+    assert folder.result(folder.config()).summary["final_return"] > 100, done.stdout
 
 
 def test_its_spec_is_its_own():

@@ -8,7 +8,7 @@ import pytest
 from mepg.algos import algorithms
 from mepg.algos.crossq import BatchNormalisation
 from mepg.algos.dqn import Epsilon
-from mepg.api.arguments import spec_from
+from mepg.api.arguments import apply_arguments
 from mepg.core.spec import Dropout, Noise, Quantiles, Temperature
 from mepg.errors import UsageError
 
@@ -102,7 +102,7 @@ def relu():
 )
 def test_each_argument_is_a_field(name, argument, value, expected):
     for given in value, as_numpy(value):
-        assert spec_from(SPECS[name], {argument: given}, 1) == replace(SPECS[name], **expected)
+        assert apply_arguments(SPECS[name], {argument: given}, 1) == replace(SPECS[name], **expected)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_each_argument_is_a_field(name, argument, value, expected):
             {"use_sde": True},
             "use_sde=True is not supported: exploration is the policy's own, or action_noise",
         ),
-        ("me-sac", {"replay_buffer_class": dict}, "there is one kind of replay memory"),
+        ("me-sac", {"replay_buffer_class": dict}, "there is one kind of replay buffer"),
         ("me-sac", {"n_steps": 0}, "n_steps=0: n_step must be in [1, 1000], not 0"),
         ("ace", {"n_steps": 3}, "Ace has no n_step"),
         ("me-sac", {"qf_learning_rate": 1e-3}, "give spec=, whose critic_lr it is"),
@@ -153,17 +153,19 @@ def test_each_argument_is_a_field(name, argument, value, expected):
 )
 def test_what_cannot_be_is_named_with_what_to_do(name, arguments, says):
     with pytest.raises(UsageError) as error:
-        spec_from(SPECS[name], arguments, 1)
+        apply_arguments(SPECS[name], arguments, 1)
     assert says in str(error.value)
 
 
 def test_gradient_steps_are_for_a_step_in_every_environment():
-    assert spec_from(ME_SAC, {"gradient_steps": 8}, 4).updates_per_step == 2
-    assert spec_from(ME_SAC, {"gradient_steps": -1}, 4).updates_per_step == 1
+    assert apply_arguments(ME_SAC, {"gradient_steps": 8}, 4).updates_per_step == 2
+    assert apply_arguments(ME_SAC, {"gradient_steps": -1}, 4).updates_per_step == 1
     with pytest.raises(UsageError, match="give a multiple of 4, or -1 for one update a step"):
-        spec_from(ME_SAC, {"gradient_steps": 1}, 4)
+        apply_arguments(ME_SAC, {"gradient_steps": 1}, 4)
 
 
 def test_several_arguments_come_together():
-    spec = spec_from(ME_SAC, {"gamma": 0.98, "tau": 0.01, "policy_kwargs": {"net_arch": [8]}, "batch_size": None}, 1)
+    spec = apply_arguments(
+        ME_SAC, {"gamma": 0.98, "tau": 0.01, "policy_kwargs": {"net_arch": [8]}, "batch_size": None}, 1
+    )
     assert spec == replace(ME_SAC, discount=0.98, target_rate=0.01, hidden=(8,))

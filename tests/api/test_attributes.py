@@ -7,8 +7,8 @@ import pytest
 
 import mepg
 from mepg.algos import algorithms
-from mepg.api import attributes
-from mepg.api.arguments import ARGUMENTS, INSTEAD, NOT_SUPPORTED, spec_from
+from mepg.api import attributes, unsupported
+from mepg.api.arguments import ARGUMENTS, apply_arguments
 from tests.run.processes import tensorboard
 
 
@@ -19,7 +19,7 @@ def test_an_argument_that_is_read_can_be_given_again(name):
     model = mepg.algorithm(name)()
     for argument in ARGUMENTS:
         if hasattr(model, argument):
-            again = spec_from(algorithm.spec, {argument: getattr(model, argument)}, 1)
+            again = apply_arguments(algorithm.spec, {argument: getattr(model, argument)}, 1)
             if argument == "learning_rate" and getattr(again, "temperature", None) is not None:
                 again = replace(again, temperature=algorithm.spec.temperature)  # whose own rate is given with it
             assert again == algorithm.spec, argument
@@ -27,7 +27,7 @@ def test_an_argument_that_is_read_can_be_given_again(name):
         with pytest.raises(AttributeError, match=rf"has no '{argument}': {type(algorithm.spec).__name__} has no"):
             getattr(model, argument)
         with pytest.raises(mepg.UsageError):  # nor can it be given
-            spec_from(algorithm.spec, {argument: 1}, 1)
+            apply_arguments(algorithm.spec, {argument: 1}, 1)
     assert model.learning_rate > 0
 
 
@@ -46,7 +46,7 @@ def test_what_was_given_is_what_is_read():
     assert mepg.SAC(ent_coef=0).ent_coef == 0
 
 
-@pytest.mark.parametrize("name", [*ARGUMENTS, *NOT_SUPPORTED, *INSTEAD, *attributes.FIXED])
+@pytest.mark.parametrize("name", [*ARGUMENTS, *unsupported.ARGUMENTS, *unsupported.ATTRIBUTES, *attributes.READ_ONLY])
 def test_nothing_is_set_in_vain(trained, name):
     with pytest.raises(AttributeError, match=name) as error:
         setattr(trained, name, 0.9)

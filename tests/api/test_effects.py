@@ -13,17 +13,17 @@ import pytest
 
 import mepg
 from mepg.algos import algorithms
-from mepg.api import arguments
-from mepg.api.arguments import ARGUMENTS, spec_from
+from mepg.api import arguments, unsupported
+from mepg.api.arguments import ARGUMENTS, apply_arguments
 from mepg.api.logger import Logger
 from mepg.core.spec import Temperature
 from tests.api.models import OBS, make, states_equal
 from tests.run.processes import tensorboard
 
-# Parameters that change nothing in Stable-Baselines3 either, for policies and memories such as ours.
+# Parameters that change nothing in Stable-Baselines3 either, for policies and replay buffers such as ours.
 WITHOUT_EFFECT = {
-    ("Acting.predict", "episode_start"),  # recurrent policies
-    ("Storage.load_replay_buffer", "truncate_last_traj"),  # hindsight
+    ("Model.predict", "episode_start"),  # recurrent policies
+    ("Model.load_replay_buffer", "truncate_last_traj"),  # hindsight
 }
 
 
@@ -43,14 +43,12 @@ def test_every_parameter_is_read():
                 continue
             read = {node.id for body in function.body for node in ast.walk(body) if isinstance(node, ast.Name)}
             given = {a.arg for a in (*function.args.args, *function.args.kwonlyargs)} - {"self", "cls"}
-            if "locals" not in read:
-                unread |= {(name, argument) for argument in given - read if not argument.startswith("__")}
+            unread |= {(name, argument) for argument in given - read if not argument.startswith("__")}
     assert unread == WITHOUT_EFFECT
 
 
 def test_every_argument_of_the_constructor_is_one_of_a_spec_or_is_read():
-    """`locals()` gathers those of the spec: all others have to be read."""
-    parameters = set(inspect.signature(mepg.Model).parameters) - set(ARGUMENTS) - {"others"}
+    parameters = set(inspect.signature(mepg.Model).parameters) - set(ARGUMENTS) - {"kwargs"}
     assert parameters == {
         "policy", "env", "n_envs", "spec", "tensorboard_log", "verbose", "seed", "device", "_init_setup_model",
         "normalize_obs", "threads", "backend",
@@ -58,6 +56,12 @@ def test_every_argument_of_the_constructor_is_one_of_a_spec_or_is_read():
     for name, value in {"_init_setup_model": False, "device": "cuda", "policy": "CnnPolicy"}.items():
         with pytest.raises(mepg.UsageError, match=name):
             mepg.ME_SAC(**{name: value})
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_every_argument_of_a_spec_arrives_there(name):
+    with pytest.raises(mepg.UsageError, match=f"^{name}=<object"):
+        mepg.ME_SAC(**{name: object()})
 
 
 # Truth, not identity
@@ -127,8 +131,8 @@ def test_drawn_actions_differ_if_the_policy_is_stochastic(name):
 @pytest.mark.parametrize("name", [name for name in algorithms() if "sac" in name])
 def test_every_kind_of_sac_has_an_entropy_coefficient(name):
     spec = algorithms()[name].spec
-    assert spec_from(spec, {"ent_coef": 0.2}, 1) == replace(spec, temperature=Temperature(initial=0.2, lr=None))
-    assert spec_from(spec, {"ent_coef": "auto_0.5"}, 1).temperature.initial == 0.5
+    assert apply_arguments(spec, {"ent_coef": 0.2}, 1) == replace(spec, temperature=Temperature(initial=0.2, lr=None))
+    assert apply_arguments(spec, {"ent_coef": "auto_0.5"}, 1).temperature.initial == 0.5
 
 
 # Files and copies
@@ -207,7 +211,7 @@ def test_steps_are_counted_on_after_a_file_as_before(tmp_path):
     again = mepg.load(tmp_path / "m", env="StubScaled-v0")
     assert again.num_timesteps == copy.deepcopy(model).num_timesteps == 20
     assert again.learn(10, reset_num_timesteps=False).num_timesteps == 30
-    assert again._standing.step == 70
+    assert again._learner.training.step == 70
 
 
 def test_a_copy_learns_for_itself(trained):
@@ -269,9 +273,37 @@ def test_noise_as_people_write_it():
         _mu, _sigma = np.zeros(1), np.ones(1)
 
     for given in 0.1, np.float32(0.1).item(), np.array([0.1]), np.array([0.1, 0.1]), [0.1, 0.1], np.array(0.1):
-        assert spec_from(spec, {"action_noise": given}, 1).exploration.std == pytest.approx(0.1)
+        assert apply_arguments(spec, {"action_noise": given}, 1).exploration.std == pytest.approx(0.1)
     for given in OrnsteinUhlenbeckActionNoise(), "loud", [0.1, 0.2], np.array([]), {}:
         with pytest.raises(
             mepg.UsageError, match=r"give its standard deviation, or a NormalActionNoise|noise needs mean 0"
         ):
-            spec_from(spec, {"action_noise": given}, 1)
+            apply_arguments(spec, {"action_noise": given}, 1)
+
+
+def test_none_is_as_if_it_were_left_out(trained, tmp_path):
+    """Of every argument: a script's own default is often None."""
+    trained.save(tmp_path / "m")
+    names = {*inspect.signature(mepg.Model).parameters} - {"policy", "env", "device", "kwargs", "_init_setup_model"}
+    again = mepg.load(tmp_path / "m", **dict.fromkeys(names))
+    assert (again.spec, again.seed, again.n_envs) == (trained.spec, trained.seed, trained.n_envs)
+    every = dict.fromkeys((*arguments.POLICY_KWARGS, *unsupported.POLICY_KWARGS))
+    assert mepg.ME_SAC(policy_kwargs=every).spec == mepg.ME_SAC.default_spec
+    for name in ("net_arhc", 5):
+        with pytest.raises(mepg.UsageError, match="unknown key of policy_kwargs"):
+            mepg.ME_SAC(policy_kwargs={name: None})
+
+
+def test_what_would_fail_while_it_learns_is_refused_at_once(trained):
+    for verbose, kept in (True, 1), (np.True_, 1), (None, 0), (np.int64(2), 2):
+        assert mepg.ME_SAC(verbose=verbose).verbose == kept
+    for name, wrong in ("verbose", "x"), ("verbose", -1), ("tensorboard_log", 5), ("tensorboard_log", b"logs"):
+        with pytest.raises(mepg.UsageError, match=name):
+            mepg.ME_SAC(**{name: wrong})
+        with pytest.raises(mepg.UsageError, match=name):
+            setattr(trained, name, wrong)
+    for logger in None, 5, object(), "stdout":
+        with pytest.raises(mepg.UsageError, match="a logger has the methods record and dump"):
+            trained.set_logger(logger)
+    with pytest.raises(mepg.UsageError, match="noise is normal"):
+        mepg.TD3(action_noise=True)

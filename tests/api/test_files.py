@@ -75,5 +75,15 @@ def test_files_that_are_none(trained, tmp_path):
             assert "\n" not in str(error.value)
         with pytest.raises(mepg.UsageError, match="is not an archive, or it is damaged"):
             mepg.load(to_read)
+    for location in "", ".", "..", "a/..", "/", "a\0b":
+        for use in trained.save, trained.save_replay_buffer, trained.load_replay_buffer, mepg.load:
+            with pytest.raises(
+                mepg.UsageError, match=r"is not the name of a file: give a path such as 'model|neither a"
+            ):
+                use(location)
+    for exclude in "gamma", ["gamma"], 5:
+        with pytest.raises(mepg.UsageError, match=r"exclude=\['gamma'\]|exclude=\[5\]"):
+            trained.save(tmp_path / "model", exclude=exclude)
+    trained.save(tmp_path / "model", exclude="replay_buffer")
     with pytest.raises(mepg.UsageError, match="save_replay_buffer"):
         trained.save(tmp_path / "model", include=["replay_buffer"])

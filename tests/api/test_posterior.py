@@ -57,8 +57,8 @@ def test_actions_are_in_the_environments_own_bounds(model):
     low, high = model.action_space.low, model.action_space.high
     at_low, at_high = (model.q_posterior(obs[0], bound)[0] for bound in (low, high))
     assert at_low != at_high
-    state = model._state(model._stand())
-    inner = [model._questions.moments(state, obs, np.full((1, len(low)), x, np.float32))[0][0] for x in (-1, 1)]
+    learner = model._learner
+    inner = [learner.queries.moments(learner.state, obs, np.full((1, len(low)), x, np.float32))[0][0] for x in (-1, 1)]
     np.testing.assert_allclose([at_low, at_high], inner, rtol=1e-5)
 
 

@@ -286,7 +286,7 @@ def test_the_zoo_trains_and_shows(sb3, tmp_path):
     folder = Path(tmp_path) / "logs" / "me_sac" / "Pendulum-v1_1"
     assert {"Pendulum-v1.zip", "best_model.zip", "evaluations.npz"} <= {path.name for path in folder.iterdir()}
     model = mepg.ME_SAC.load(folder / "Pendulum-v1")
-    assert model._standing.step == 600
+    assert model._learner.training.step == 600
     show = [sys.executable, "zoo.py", "enjoy", *common, "-f", "logs", "-n", "250", "--no-render"]
     done = subprocess.run(show, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

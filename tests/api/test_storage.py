@@ -15,14 +15,14 @@ def test_saved_and_loaded_it_goes_on_learning(trained, tmp_path):
     trained.save(tmp_path / "deep" / "model.zip")
     trained.save_replay_buffer(tmp_path / "memory")
     model = mepg.ME_SAC.load(tmp_path / "deep" / "model", env="StubScaled-v0")
-    assert leaves_equal(model._standing.state, trained._standing.state)
+    assert leaves_equal(model._learner.state, trained._learner.state)
     model.load_replay_buffer(tmp_path / "memory")
     assert len(model.replay_buffer) == len(trained.replay_buffer) == 60
     np.testing.assert_array_equal(model.replay_buffer.read(0, 60), trained.replay_buffer.read(0, 60))
-    before = model._standing.updates
+    before = model._learner.loop.updates
     model.learn(20)
-    assert model._standing.updates == before + 20, "the warm-up is over"
-    assert not leaves_equal(model._standing.state, trained._standing.state)
+    assert model._learner.loop.updates == before + 20, "the warm-up is over"
+    assert not leaves_equal(model._learner.state, trained._learner.state)
     assert (tmp_path / "memory.npz").exists()
 
 
@@ -34,13 +34,13 @@ def test_a_folder_of_the_command_line_loads_too(tmp_path):
     assert main([*argv, "--normalize-obs"]) == 0
     model = mepg.load(tmp_path / "run", env="StubScaled-v0")
     assert model.algorithm == "me-sac-r"
-    assert type(model._standing.state).__name__ == "Normalised"
+    assert type(model._learner.state).__name__ == "Normalised"
     from mepg.envs.env import Env
     from mepg.storage.folder import Folder
     from mepg.storage.policy import load_policy
 
     env = Env("StubScaled-v0")
-    expected = env.spaces.scale(load_policy(Folder(tmp_path / "run"), env).act(OBS))
+    expected = env.spaces.scale(load_policy(Folder(tmp_path / "run"), env.spaces).act(OBS))
     np.testing.assert_allclose(model.predict(OBS, deterministic=True)[0], expected, atol=1e-6)
     model.learn(10)
     with pytest.raises(mepg.UsageError, match=r"holds me-sac-r, not me-sac: load it with mepg\.load"):
@@ -49,13 +49,13 @@ def test_a_folder_of_the_command_line_loads_too(tmp_path):
 
 def test_normalised_observations_are_saved_with_the_model(tmp_path):
     model = make(normalize_obs=True).learn(60)
-    state = model._standing.state
+    state = model._learner.state
     assert int(state.batches) == 30
     model.save(tmp_path / "m")
     again = mepg.ME_SAC.load(tmp_path / "m")
     far = OBS * 3
     np.testing.assert_array_equal(again.predict(far, deterministic=True)[0], model.predict(far, deterministic=True)[0])
-    assert leaves_equal(again._program.unflatten(again._standing.held), state)
+    assert leaves_equal(again._learner.state, state)
 
 
 def test_a_copy_goes_on_just_as_the_model_would():
@@ -85,7 +85,7 @@ def test_a_copy_of_a_model_whose_environment_is_an_object():
     copied.set_env(Box())
     np.testing.assert_array_equal(copied.replay_buffer.read(0, 60), model.replay_buffer.read(0, 60))
     copied.learn(10)
-    assert copied._standing.step == 70
+    assert copied._learner.training.step == 70
 
 
 def test_copies_of_a_loaded_model_and_of_an_empty_one(trained, tmp_path):

@@ -1,4 +1,4 @@
-"""`model.get_env()` has the face of Stable-Baselines3's VecEnv, whatever was given; the real one: `make test-sb3`."""
+"""`model.get_env()` has Stable-Baselines3's VecEnv interface, whatever was given. The real one: make test-sb3."""
 
 import sys
 from abc import ABC
@@ -127,7 +127,7 @@ def test_to_look_at_the_environment_changes_nothing():
     model.learn(45)
     assert model.get_env().num_envs == 1
     assert model.get_env().get_attr("difficulty") == [1]
-    assert leaves_equal(model.learn(25)._standing.state, other.learn(70)._standing.state)
+    assert leaves_equal(model.learn(25)._learner.state, other.learn(70)._learner.state)
 
 
 @pytest.mark.filterwarnings("ignore:nothing has been learned")
@@ -146,7 +146,7 @@ def test_who_plays_in_it_does_not_come_into_what_is_learned(given):
     for _ in range(3):
         obs, *_ = view.step(model.predict(obs)[0])
     model.learn(12 * count)
-    size = model._spaces.sizes.obs
+    size = model._learner.spaces.sizes.obs
     rows = model.replay_buffer.read(0, 24 * count).reshape(24, count, -1)
     for place in range(count):
         before, after = rows[11, place], rows[12, place]
@@ -191,3 +191,51 @@ def test_where_stable_baselines_is_loaded_ours_is_one_of_its_own(monkeypatch):
 def test_nothing_of_it_is_imported():
     make().get_env().reset()
     assert "torch" not in sys.modules
+
+
+class Around:
+    """Like Stable-Baselines3's VecEnvWrapper, around another."""
+
+    def __init__(self, venv):
+        self.venv = venv
+
+    def __getattr__(self, name):
+        return getattr(self.venv, name)
+
+
+@pytest.mark.parametrize("wrap", [lambda env: env, Around])
+def test_its_own_environments_may_be_given_back(wrap):
+    """`set_env(get_env())`, bare or wrapped: the steps that `learn` takes are not the user's, and end no episode."""
+    model = make(env="StubAdjustable-v0", n_envs=2).learn(40)
+    model.set_env(wrap(model.get_env()))
+    lengths = []
+    model.learn(
+        220, callback=lambda said, _: lengths.extend(i["episode"]["l"] for i in said["infos"] if "episode" in i)
+    )
+    assert lengths == [50] * 4
+
+
+def test_only_numbers_are_actions(model):
+    env = model.get_env()
+    env.reset()
+    shape = (env.num_envs, 2)
+    for actions, says in {
+        "text": (np.full(shape, "1"), "an action is 2 numbers, not a ndarray of <U1"),
+        "a word": ("left", "an action is 2 numbers, not a str"),
+        "complex": (np.zeros(shape, complex), "not a ndarray of complex128"),
+        "nan": (np.full(shape, np.nan), r"the action holds nan at index \(0, 0\)"),
+        "none": (None, "have shape|holds nan"),
+    }.values():
+        with pytest.raises(mepg.UsageError, match=says):
+            env.step(actions)
+    for seed in (-1, 1.5, "x"):
+        with pytest.raises(mepg.UsageError, match="seed must be a whole number"):
+            env.seed(seed)
+
+
+def test_only_whole_numbers_choose():
+    env = make(mepg.DQN, env="CartPole-v1").get_env()
+    env.reset()
+    with pytest.raises(mepg.UsageError, match=r"the action holds 0\.7, which is not a whole number"):
+        env.step([0.7])
+    env.step([1.0])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mepg.algos import algorithms
-from mepg.bench.measure import BEYOND
+from mepg.bench.measure import OTHERS
 from mepg.bench.multiplications import Multiplier, multiplications
 from mepg.core.types import Sizes
 
@@ -27,15 +27,15 @@ def test_multiplications_of_a_critic_and_a_policy():
 def test_multiplications_of_discrete_actions():
     """DQN by hand: S = 3, four actions, H = 5, B = 6. The double estimate asks the online network about s' too."""
     spec, sizes = replace(algorithms()["me-dqn"].spec, hidden=(5,), batch_size=6), Sizes(3, 4, "discrete")
-    always, now_and_then = multiplications(algorithms()["me-dqn"].build(spec, sizes), sizes, 6)
+    always, delayed = multiplications(algorithms()["me-dqn"].build(spec, sizes), sizes, 6)
     forward, backward = [(6, 3, 5), (6, 5, 4)], [(3, 6, 5), (5, 6, 4), (6, 4, 5)]
     assert sorted(always) == sorted(3 * forward + backward)
-    assert now_and_then == []
+    assert delayed == []
 
 
-@pytest.mark.parametrize("name", ["redq", "droq", "sunrise-ucb", "ace", "ace-flat", *BEYOND])
+@pytest.mark.parametrize("name", ["redq", "droq", "sunrise-ucb", "ace", "ace-flat", *OTHERS])
 def test_every_algorithms_multiplications_can_be_counted(name):
     algorithm = algorithms()[name]
     sizes = Sizes(28, 8) if "box" in algorithm.actions else Sizes(28, 8, "discrete")
     products = multiplications(algorithm.build(algorithm.spec, sizes), sizes, algorithm.spec.batch_size)
-    assert len(products.always + products.now_and_then) > 12
+    assert len(products.always + products.delayed) > 12

@@ -68,6 +68,6 @@ def test_nothing_is_put_in_the_place_of_something_else(finished, tmp_path, capsy
 
 def test_bad_input(finished, capsys):
     assert main(["export", str(finished)]) == 2
-    assert "say what to write: --onnx FILE" in capsys.readouterr().err
+    assert "nothing to write: give --onnx FILE" in capsys.readouterr().err
     assert main(["export", "nowhere", "--numpy", "x"]) == 2
     assert "nowhere does not exist" in capsys.readouterr().err

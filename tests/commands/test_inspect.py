@@ -51,7 +51,7 @@ def test_inspect_of_what_cannot_be(finished, tmp_path, capsys):
         ([str(finished)], "is never known at discount 0.99"),
         ([str(finished), "--episodes", "0"], "episodes must be in [1, 10^9]"),
         ([str(finished), "--seed", "-1"], "seed must be in [0, 4294967295]"),
-        ([str(finished), "--out", "picture.jpg"], "the picture is a .png"),
+        ([str(finished), "--out", "picture.jpg"], "--out must be a .png file"),
         ([str(finished)] * 7, "at most 6 runs"),
     ):
         assert main(["inspect", *argv]) == 2

@@ -17,9 +17,9 @@ def test_plot_draws_any_runs_in_one_picture(finished, capsys, tmp_path):
 def test_plot_says_why_there_is_nothing_to_draw(capsys, tmp_path):
     (tmp_path / "empty").mkdir()
     for argv, says in (
-        (["empty"], "there is nothing to draw: empty holds no run"),
+        (["empty"], "there is nothing to plot: empty holds no run"),
         (["nowhere"], "nowhere is not a folder"),
-        (["empty", "--out", "curves.bmp"], "a picture is .png or .svg, not 'curves.bmp'"),
+        (["empty", "--out", "curves.bmp"], "--out must be a .png or .svg file, not 'curves.bmp'"),
     ):
         assert main(["plot", *argv]) == 2
         assert says in capsys.readouterr().err

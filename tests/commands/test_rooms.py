@@ -82,7 +82,7 @@ def test_the_setting_is_an_argument_in_python(changed):
         "import inspect, mepg\n"
         "print(inspect.signature(mepg.ME_SAC).parameters['patience'])\n"
         "model = mepg.ME_SAC('MlpPolicy', 'Pendulum-v1', patience=5)\n"
-        "print(model._config.patience, model._config.threads)\n"
+        "print(model._learner.config.patience, model._learner.config.threads)\n"
         "try:\n"
         "    mepg.ME_SAC('MlpPolicy', 'Pendulum-v1', patience=0)\n"
         "except mepg.UsageError as error:\n"

@@ -85,7 +85,7 @@ def test_simulators_chatter_stays_out_of_stdout(capfd):
 
 def test_wrappers_that_scale_by_what_they_have_seen_are_known():
     wrap, plain = gymnasium.wrappers, gymnasium.make("Pendulum-v1")
-    assert Env(plain).statistics == []
-    assert Env(wrap.RecordEpisodeStatistics(wrap.TimeLimit(plain, 9))).statistics == []
+    assert Env(plain).normalizing_wrappers == []
+    assert Env(wrap.RecordEpisodeStatistics(wrap.TimeLimit(plain, 9))).normalizing_wrappers == []
     scaled = wrap.TimeLimit(wrap.NormalizeReward(wrap.NormalizeObservation(plain)), 9)
-    assert Env(scaled).statistics == ["NormalizeObservation", "NormalizeReward"]
+    assert Env(scaled).normalizing_wrappers == ["NormalizeObservation", "NormalizeReward"]

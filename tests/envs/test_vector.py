@@ -11,13 +11,13 @@ from gymnasium.wrappers import vector as wrappers
 from mepg.envs.env import Env
 from mepg.envs.vector import SerialEnvs, make_envs
 from mepg.errors import RunFailure, UsageError
-from mepg.storage.checkpoint import Checkpoints, Saved, Spent
+from mepg.storage.checkpoint import Checkpoint, Checkpoints, TimeSpent
 from mepg.training.config import Config
 from mepg.training.loop import Loop
 from mepg.training.program import Program
 from mepg.training.replay import Replay
 from tests.conftest import PENDULUM, all_but_slow, leaves_equal
-from tests.envs.own import Numbered, Talks
+from tests.envs.own import Numbered, Talks, Tidy
 from tests.run.stubs import make_loop
 
 
@@ -182,7 +182,7 @@ def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     checkpoints = Checkpoints(tmp_path, config)
     for record in loop:
         if record.step == 99:
-            checkpoints.save(Saved(loop.snapshot(), Spent(0.0, 0.0), None), loop.replay)
+            checkpoints.save(Checkpoint(loop.snapshot(), TimeSpent(0.0, 0.0, 0.0), None), loop.replay)
     end, rows = loop.snapshot(), loop.replay.read(60, 150)
     loop.replay.count = 0
     saved = checkpoints.load(99, loop.snapshot(), loop.replay).snapshot
@@ -191,7 +191,7 @@ def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     list(loop)
     again = loop.snapshot()
     np.testing.assert_array_equal(loop.replay.read(60, 150), rows)
-    for part in ("state", "memory", "actions", "sums", "episodes", "next_actions"):
+    for part in ("state", "carry", "actions", "sums", "episodes", "next_actions"):
         assert leaves_equal(getattr(again, part), getattr(end, part)), part
     assert again.evaluations == end.evaluations
     envs.close()
@@ -221,7 +221,7 @@ def test_explorers_differ():
     envs = make_envs("Pendulum-v1", 4)
     loop = Loop(config, Program(config, config.build(envs.sizes), envs.sizes), envs, None, Replay(100, envs.sizes))
     same = np.zeros((4, 3), np.float32)
-    actions = loop.program.explore(loop.held, loop.memory, same, 1).actions
+    actions = loop.program.explore(loop.device_state, loop.carry, same, 1).actions
     assert len(np.unique(actions)) == 4
 
 
@@ -234,3 +234,31 @@ def test_a_process_that_dies_is_reported_and_nobody_waits_for_the_others(place):
     with pytest.raises(RunFailure, match="AsyncVectorEnv's step failed: one of its processes has ended"):
         envs.step(np.zeros((2, 1), np.float32))
     envs.close()
+
+
+def first_of(seed):
+    envs = make_envs(SyncVectorEnv([Tidy] * 3, autoreset_mode=AutoresetMode.SAME_STEP), seed=seed)
+    return np.stack([envs.begin(place, None) for place in range(3)])
+
+
+def test_a_vector_that_resets_itself_has_the_models_seed():
+    np.testing.assert_array_equal(first_of(5), first_of(5))
+    assert not np.array_equal(first_of(5), first_of(6))
+
+
+class Fails(LikeStableBaselines):
+    def reset(self):
+        raise RuntimeError("no display")
+
+
+def test_a_reset_of_stable_baselines_that_raises_is_one_line():
+    with pytest.raises(RunFailure, match="Fails's reset raised RuntimeError: no display"):
+        make_envs(Fails())
+
+
+def test_what_is_refused_says_what_works():
+    with pytest.raises(UsageError, match=r"vectorization_mode='sync'"):
+        make_envs(gymnasium.make_vec("CartPole-v1", 3))
+    make_envs(gymnasium.make_vec("CartPole-v1", 3, vectorization_mode="sync"))
+    with pytest.raises(UsageError, match=r"leave out gymnasium\.wrappers\.ClipAction"):
+        make_envs(gymnasium.wrappers.ClipAction(Numbered()))

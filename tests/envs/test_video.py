@@ -1,4 +1,4 @@
-"""Films: real pictures of real simulators, in files that open."""
+"""Videos: real pictures of real simulators, in files that open."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from mepg.cli import main
-from mepg.envs.video import Film
+from mepg.envs.video import Video
 from mepg.errors import UsageError
 
 TINY = ["--set", "hidden=8,8", "--set", "batch_size=8", "--set", "warmup=20", "--eval-episodes", "1", "--steps", "30"]
@@ -65,9 +65,9 @@ from mepg.envs.env import Env
 try:
     env = Env("Hopper-v5", "rgb_array")
     env.reset(0)
-    first = env.picture()
+    first = env.render()
     env.step(np.ones(3, np.float32))
-    print(first.shape, first.std() > 10, not np.array_equal(first, env.picture()))
+    print(first.shape, first.std() > 10, not np.array_equal(first, env.render()))
 except UsageError as error:
     print(error)
 """
@@ -105,7 +105,7 @@ def test_a_film_that_failed_leaves_nothing(kind, tmp_path):
         raise RuntimeError
 
     for fail in (broken, lambda: film.add(broken, 30)):  # around the camera, and in it
-        with pytest.raises(RuntimeError), Film(tmp_path / f"out.{kind}") as film:
+        with pytest.raises(RuntimeError), Video(tmp_path / f"out.{kind}") as film:
             film.add(lambda: np.zeros((8, 8, 3), np.uint8), 30)
             fail()
         assert list(tmp_path.iterdir()) == []
@@ -118,24 +118,24 @@ def test_pictures_that_a_gif_does_not_show_are_not_taken(tmp_path):
         taken.append(len(taken))
         return np.full((8, 8, 3), 20 * len(taken), np.uint8)
 
-    with Film(tmp_path / "out.gif") as film:
+    with Video(tmp_path / "out.gif") as film:
         for _ in range(9):
             film.add(take, 60)
     with Image.open(tmp_path / "out.gif") as pictures:
         assert pictures.n_frames == len(taken) == 5
-    with pytest.raises(UsageError, match=r"a film is \.mp4 or \.gif, not 'out\.avi'"):
-        Film(tmp_path / "out.avi")
+    with pytest.raises(UsageError, match=r"a video must be \.mp4 or \.gif, not 'out\.avi'"):
+        Video(tmp_path / "out.avi")
 
 
 def test_what_cannot_be_shown(run, capsys, monkeypatch):
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     assert main(["eval", str(run), "--render"]) == 2
-    assert "there is no screen to open a window on ($DISPLAY is not set): --video" in capsys.readouterr().err
+    assert "there is no screen to open a window on ($DISPLAY is not set): use --video" in capsys.readouterr().err
     assert main(["eval", str(run), "--render", "--video", "a.gif"]) == 2
     assert "choose one of them" in capsys.readouterr().err
     assert main(["eval", str(run), "--video", "a.webm"]) == 2
-    assert "a film is .mp4 or .gif" in capsys.readouterr().err
+    assert "a video must be .mp4 or .gif" in capsys.readouterr().err
 
 
 def test_without_ffmpeg_it_says_what_to_install(run, tmp_path):

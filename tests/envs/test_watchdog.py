@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from mepg.envs.watchdog import GRACE, Overdue, Watchdog
+from mepg.envs.watchdog import GRACE, StepTimeout, Watchdog
 
 
 @pytest.mark.faults
@@ -21,7 +21,7 @@ def test_what_is_in_time_is_left_alone():
         os.kill(os.getpid(), signal.SIGALRM)  # late: the call that it was meant for is over
         with watchdog:
             os.kill(os.getpid(), signal.SIGALRM)  # and another has begun
-        with pytest.raises(Overdue), watchdog:
+        with pytest.raises(StepTimeout), watchdog:
             time.sleep(60)
         time.sleep(GRACE + 1)  # the call has ended, and with it the reason to kill
     finally:

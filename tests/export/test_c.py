@@ -12,7 +12,7 @@ from mepg.core.normalise import normalised
 from mepg.core.policies import follow_best
 from mepg.core.types import Sizes
 from mepg.export.c import to_c
-from mepg.export.compiled import act_compiled, find_compiler
+from mepg.export.compiled import find_compiler, run_compiled
 from mepg.export.operations import trace
 from mepg.export.standalone import run
 from tests.algos.discrete import dqn
@@ -29,7 +29,7 @@ def compiler():
 
 
 def in_c(compiler, program, sizes=SIZES, obs=OBS):
-    return act_compiled(compiler, to_c(program, sizes, {"algorithm": "any"}), sizes, obs, 1, STRICT)[0]
+    return run_compiled(compiler, to_c(program, sizes, {"algorithm": "any"}), sizes, obs, 1, STRICT)[0]
 
 
 def assert_exports(compiler, agent, state, sizes=SIZES):
@@ -135,7 +135,7 @@ def test_a_strangers_words_stay_in_their_comment(compiler):
     text = to_c(program, SIZES, about)
     assert text.partition("\n")[0].count("*/") == 1
     assert text.count("#error") == text.partition("\n")[0].count("#error")
-    assert act_compiled(compiler, text, SIZES, OBS, 1, STRICT)
+    assert run_compiled(compiler, text, SIZES, OBS, 1, STRICT)
 
 
 def test_files_that_include_it_get_a_copy_each_and_may_include_it_twice(compiler, tmp_path):

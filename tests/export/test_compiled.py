@@ -24,7 +24,7 @@ def compiler():
 
 
 def test_it_acts_on_each_observation(compiler):
-    actions, seconds = compiled.act_compiled(compiler, HEADER, SIZES, OBS, 2)
+    actions, seconds = compiled.run_compiled(compiler, HEADER, SIZES, OBS, 2)
     np.testing.assert_array_equal(actions, OBS[:, [0, 2]] * [2, 1])
     assert seconds >= 0
 
@@ -56,7 +56,7 @@ def test_which_compiler(monkeypatch, tmp_path):
         monkeypatch.setenv("CC", said)
         monkeypatch.setenv("CXX", said)
         assert compiled.find_compiler() is None
-        with pytest.raises(build.NotWanted):
+        with pytest.raises(build.CompilerDisabled):
             build.find_compiler()
     monkeypatch.delenv("CC")
     monkeypatch.setenv("PATH", "")
@@ -72,17 +72,17 @@ def test_which_compiler(monkeypatch, tmp_path):
 )
 def test_what_fails_is_one_line_and_a_way_out(compiler, header, says):
     with pytest.raises(RunFailure, match=says) as failure:
-        compiled.act_compiled(compiler, header, SIZES, OBS, 1)
+        compiled.run_compiled(compiler, header, SIZES, OBS, 1)
     assert "\n" not in str(failure.value)
     assert str(failure.value).endswith("; CC= writes the file without a trial")
 
 
 def test_one_that_is_not_there_and_one_that_never_ends(monkeypatch):
     with pytest.raises(RunFailure, match="nowhere/cc cannot be started"):
-        compiled.act_compiled(["nowhere/cc"], HEADER, SIZES, OBS, 1)
+        compiled.run_compiled(["nowhere/cc"], HEADER, SIZES, OBS, 1)
     monkeypatch.setattr(compiled, "_SECONDS", 0.2)
     with pytest.raises(RunFailure, match="sh did not finish within"):
-        compiled.act_compiled(["sh", "-c", "sleep 100 & wait"], HEADER, SIZES, OBS, 1)
+        compiled.run_compiled(["sh", "-c", "sleep 100 & wait"], HEADER, SIZES, OBS, 1)
 
 
 def test_without_a_compiler_it_is_written_and_said(finished, tmp_path, monkeypatch, capsys):

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from mepg.export import files
+from mepg.export import convert
 from mepg.storage.folder import Folder
 from tests.export.policies import load_numpy
 
 
 def test_the_numpy_policy_takes_any_shape(finished, tmp_path):
-    source = files.open_run(Folder(finished / "me-sac"))
+    source = convert.open_run(Folder(finished / "me-sac"))
     act, obs = load_numpy(source), source.obs
     one = act(obs[0])
     assert one.shape == (2,)

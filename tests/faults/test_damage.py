@@ -95,7 +95,7 @@ def answers(path, env):
             return None
 
     def network():
-        policy = load_policy(folder, env)
+        policy = load_policy(folder, env.spaces)
         return policy.step, policy.state
 
     return {

@@ -23,7 +23,7 @@ from mepg.errors import UsageError
 from mepg.report.runs import read_run
 from mepg.run.inspection import Trace, inspect_run, read_inspection, write_inspection
 from mepg.settings import apply_settings, describe, digest
-from mepg.storage.checkpoint import Checkpoints, Saved, Spent
+from mepg.storage.checkpoint import Checkpoint, Checkpoints, TimeSpent
 from mepg.storage.files import Damaged, checksum, read_arrays, read_sealed, read_sealed_arrays
 from mepg.storage.folder import Folder
 from mepg.storage.identity import Identity
@@ -36,7 +36,7 @@ from mepg.training.replay import Replay
 from mepg.tune.study import Study
 from tests.faults import mutants
 from tests.run import stubs  # noqa: F401  (registers environments)
-from tests.tune.studies import Quick, question, rising_to, tune
+from tests.tune.studies import Quick, objective, rising_to, tune
 
 ENV = "StubScaled-v0"
 SHALLOW = 0.8  # of the inputs are bytes that were changed; the others are well made, sealed, and wrong inside
@@ -50,8 +50,8 @@ class Fuzz:
         settings = ["hidden=4", "batch_size=4", "warmup=8", "replay_size=16", "discount=0.5"]
         self.config = Config.make("me-sac", settings, env=ENV, steps=40, eval_every=20, eval_episodes=2)
         self.folder = Folder(self.path)
-        self.folder.claim(self.config).close()
         envs, eval_env = make_envs(ENV), Env(ENV)
+        self.folder.claim(self.config, envs.spaces).close()
         agent = self.config.build(envs.sizes)
         self.loop = Loop(self.config, Program(self.config, agent, envs.sizes), envs, eval_env, Replay(16, envs.sizes))
         self.template = jax.eval_shape(agent.init, jax.random.key(0))
@@ -60,7 +60,9 @@ class Fuzz:
         metrics = Csv(self.path, self.columns, 0, {})
         for record in self.loop:
             if record.step == 30:
-                self.checkpoints.save(Saved(self.loop.snapshot(), Spent(2.0, 1.0), None), self.loop.replay)
+                self.checkpoints.save(
+                    Checkpoint(self.loop.snapshot(), TimeSpent(2.0, 1.0, 1.5), None), self.loop.replay
+                )
             metrics.add({"train/noise_one_mask": 0.5}, record.step)
         metrics.close()
         self.like = self.loop.snapshot()
@@ -82,7 +84,7 @@ class Fuzz:
         self.parser = cli.build_parser()
         self.best = folder / "best.json"
         tune(folder / "study", Quick(rising_to), 2)
-        self.journal, self.question = folder / "study" / "journal.log", question()
+        self.journal, self.objective = folder / "study" / "journal.log", objective()
 
     # One loader each: what it reads, and how
 
@@ -90,7 +92,7 @@ class Fuzz:
         return self.folder.config()
 
     def result_json(self) -> object:
-        return read_run(self.path)  # and with it `ending`
+        return read_run(self.path)  # and with it `result`
 
     def evaluations_npz(self) -> object:
         return self.folder.evaluations(self.config)
@@ -118,7 +120,7 @@ class Fuzz:
         return self.model.load_replay_buffer(self.buffer)
 
     def tune_journal(self) -> object:
-        return Study(self.question, self.journal.parent, 2, lambda _: None).best()
+        return Study(self.objective, self.journal.parent, 2, lambda _: None).best()
 
     def settings_file(self) -> object:
         argv = ["train", "--config", str(self.best)]
@@ -134,7 +136,9 @@ class Fuzz:
             train._defaults = {"command": train._defaults["command"], "parser": train}
         if arguments.algorithm is None or arguments.env is None:
             raise SystemExit(2)  # as `train` does
-        return Config.make(arguments.algorithm, arguments.set, env=arguments.env, **flags.said(arguments, Config))
+        return Config.make(
+            arguments.algorithm, arguments.set, env=arguments.env, **flags.settings_from(arguments, Config)
+        )
 
 
 @pytest.fixture(scope="module")

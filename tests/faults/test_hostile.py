@@ -18,6 +18,7 @@ from mepg.storage.files import Damaged, open_lock, read_json, read_npz, read_sea
 from mepg.storage.folder import Folder
 from mepg.storage.policy import load_policy
 from mepg.training.config import Config
+from tests.conftest import SPACES
 from tests.run import stubs  # noqa: F401  (registers environments)
 
 TERABYTE = 2**40
@@ -112,7 +113,7 @@ def test_nothing_is_written_where_a_link_leads(tmp_path):
 def module_that_tells(folder):
     (folder / "stranger.py").write_text("import pathlib\npathlib.Path('ran').touch()\n")
     config = Config.make("me-sac", env="stranger:Any-v0")
-    Folder(folder / "run").claim(config).close()
+    Folder(folder / "run").claim(config, SPACES).close()
     (folder / "best.json").write_text(json.dumps({"algorithm": "me-sac", "env": "stranger:Any-v0"}))
 
 
@@ -157,11 +158,11 @@ def test_a_config_that_asks_for_more_than_there_is(tmp_path):
     """A run.json can name networks of any size; what is not in the file of the policy takes no memory."""
     settings = ["hidden=65536,65536,65536", "critics=1000", "replay_size=1000000000"]
     folder = Folder(tmp_path / "run")
-    folder.claim(Config.make("me-sac", settings, env="StubPlain-v0")).close()
+    folder.claim(Config.make("me-sac", settings, env="StubPlain-v0"), Env("StubPlain-v0").spaces).close()
     folder.policy_file.write_bytes(b"")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(UsageError, match="damaged policy"):
-        load_policy(folder, Env("StubPlain-v0"))
+        load_policy(folder, Env("StubPlain-v0").spaces)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
 
 
@@ -169,7 +170,7 @@ def test_control_characters_do_not_reach_the_terminal(tmp_path, capsys):
     hostile = "\x1b]0;owned\x07\x1b[2J"
     assert main(["train", "me-sac", "--env", hostile, "--out", str(tmp_path / "x")]) == 2
     assert "\x1b" not in capsys.readouterr().err
-    Folder(tmp_path / "run").claim(Config.make("me-sac", env=hostile)).close()
+    Folder(tmp_path / "run").claim(Config.make("me-sac", env=hostile), SPACES).close()
     for argv in (["eval", str(tmp_path / "run")], ["report", str(tmp_path), "--out", str(tmp_path / "page.html")]):
         main(argv)
         captured = capsys.readouterr()

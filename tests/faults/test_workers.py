@@ -11,9 +11,9 @@ import pytest
 
 from mepg.scheduler import local
 from mepg.scheduler.local import Local
-from mepg.scheduler.schedule import ATTEMPTS, carry_out
+from mepg.scheduler.schedule import MAX_ATTEMPTS
 from tests.run.processes import PATH, assert_same_run, newest, start, wait_for
-from tests.scheduler.runs import Looking, job, workers
+from tests.scheduler.runs import Looking, carry_out, job, workers
 
 pytestmark = pytest.mark.faults
 
@@ -40,7 +40,7 @@ def began(log):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM], ids=lambda number: number.name)
 def test_once(number, undisturbed, tmp_path, monkeypatch):
     """A worker that is killed, stopped or told to stop from outside is begun again, and ends with the same bits."""
-    monkeypatch.setattr(local, "SILENCE", 4.0)
+    monkeypatch.setattr(local, "IDLE_TIMEOUT", 4.0)
     wanted, other = job(tmp_path / "a"), job(tmp_path / "b", seed=1)
     looking = Looking(lambda _: os.kill(workers()[0], number))
     assert carry_out([wanted, other], Local(2), tmp_path / "logs", looking, lambda: False) == []
@@ -57,14 +57,17 @@ def test_once(number, undisturbed, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("env", "says"),
     [
-        ("Killed", f"its process was killed {ATTEMPTS} times, by signal 9, as the system does when memory runs out"),
+        (
+            "Killed",
+            f"its process was killed {MAX_ATTEMPTS} times, by signal 9, as the system does when memory runs out",
+        ),
         ("Stopped", "its last line: killed: stopped or stuck, no processor time for 4 s"),
         ("LimitedMemory", "LimitedMemory-v0's step raised MemoryError: Unable to allocate"),
     ],
 )
 def test_again_and_again(env, says, tmp_path, monkeypatch):
     """It is tried a bounded number of times, and then named with the reason; the other is carried out."""
-    monkeypatch.setattr(local, "SILENCE", 4.0)
+    monkeypatch.setattr(local, "IDLE_TIMEOUT", 4.0)
     bad, fine = job(tmp_path / "bad", env=f"tests.faults.stubs:{env}-v0"), job(tmp_path / "fine", steps=300)
     failures = carry_out([bad, fine], Local(2), tmp_path / "logs", Looking(), lambda: False)
     assert [failure.job for failure in failures] == [bad]

@@ -42,7 +42,7 @@ class Case:
         self._sizes, self._envs = sizes, envs
         self._rows = self.program._updates * spec.batch_size
         self._rng = np.random.default_rng(seed)
-        self.memory = jax.tree.map(np.asarray, self.program.nothing_yet())
+        self.memory = jax.tree.map(np.asarray, self.program.empty_carry())
 
     def learn(self, leaves, rows, numbers, memory, obs, step, k_update, k_act):
         """What `Program` compiles."""

@@ -95,6 +95,20 @@ def test_random_specs(seed):
     case.check(calls=10, tolerance=1e-5 if precision == "full" else 2e-3, threads=threads)
 
 
+# One of everything, many inputs and outputs, widths that no vector divides, one hidden layer and four.
+ODD = [(3, 1, (1,), 1), (1, 1, (1, 1, 1, 1), 1), (400, 60, (17,), 7), (400, 1, (33,), 1), (7, 60, (3, 33), 3)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("obs", "action", "hidden", "batch_size"), ODD)
+@pytest.mark.parametrize("precision", ["full", "mixed"])
+@pytest.mark.parametrize("name", ["me-sac", "me-crossq", "me-tqc", "me-dqn"])
+def test_odd_sizes(name, precision, obs, action, hidden, batch_size):
+    widths = {"hidden": hidden, "actor_hidden": hidden}  # the second is CrossQ's
+    case = Case(name, Sizes(obs, action), batch_size=batch_size, precision=precision, **widths)
+    case.check(tolerance=1e-5 if precision == "full" else 2e-3, threads=2)
+
+
 def test_the_same_text_and_the_same_bits_twice():
     one, other = Case("me-ddpg"), Case("me-ddpg")
     first, second = one.compile(), other.compile()

@@ -12,8 +12,8 @@ from jax.interpreters import mlir
 
 from mepg.algos import algorithms
 from mepg.native import library
+from mepg.native.lowering import Lowering
 from mepg.native.processor import best
-from mepg.native.trace import Tracer
 from mepg.run.session import Session
 from mepg.training.config import Config
 from tests.conftest import KINDS, all_but_slow
@@ -34,13 +34,13 @@ def test_every_algorithm_becomes_c_plus_plus(name):
         (case.program._choose, (memory, obs, step, key), "read"),
         (case.program._act, (obs,), "read"),
     ):
-        assert "run(" in library._generate(function, (case.leaves, *arguments), state, best(), 1).text
+        assert "run(" in library.generate(function, (case.leaves, *arguments), state, best(), 1).text
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("group", GROUPS)
 def test_ordinary_functions_become_c_plus_plus(group):
-    assert "run(" in library._generate(together(group), (GIVEN,), "none", best(), 1).text
+    assert "run(" in library.generate(together(group), (GIVEN,), "none", best(), 1).text
 
 
 def primitive(name, results, lowering):
@@ -70,7 +70,7 @@ def made_up(x, w, i):
 
 
 def test_a_primitive_that_nobody_has_heard_of():
-    assert not [name for name in dir(Tracer) if "made_up" in name]
+    assert not [name for name in dir(Lowering) if "made_up" in name]
     agree(made_up, draw(14, 35), draw(35, 20), np.int32(3), tolerance=1e-5)
 
 
@@ -93,7 +93,7 @@ def test_one_that_looks_different_in_another_release(monkeypatch):
 
     agree(with_all_of_them, draw(14, 35), draw(35, 20), tolerance=1e-5)
     for name in DISPENSABLE:
-        monkeypatch.setattr(Tracer, f"_{name}", fails, raising=False)
+        monkeypatch.setattr(Lowering, f"_{name}", fails, raising=False)
     agree(with_all_of_them, draw(14, 35), draw(35, 20), tolerance=1e-5)
 
 

@@ -113,7 +113,7 @@ def compiler(tmp_path, monkeypatch, script):
     ],
 )
 def test_a_bad_compiler_is_one_error(folder, tmp_path, monkeypatch, script, message):
-    monkeypatch.setattr(build, "_patience", lambda: 3)
+    monkeypatch.setattr(build, "_timeout", lambda: 3)
     compiler(tmp_path, monkeypatch, script)
     with pytest.raises(CannotBuild, match=message) as caught:
         library(TEXT, PLAIN)
@@ -137,4 +137,4 @@ def test_a_compiler_gets_longer_where_others_share_its_core(monkeypatch):
     monkeypatch.setattr(build.os, "cpu_count", lambda: 2)
     for load, seconds in ((0.5, 60), (2.0, 60), (8.0, 240)):
         monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
-        assert build._patience() == seconds
+        assert build._timeout() == seconds

@@ -1,16 +1,14 @@
 """Functions of arrays, compiled: what the generator knows, and what it says of what it does not know."""
 
-import re
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from mepg.core.nets import multiply_rounded
-from mepg.native.check import Disagrees, compare, difference
+from mepg.native.check import difference
 from mepg.native.graph import Unsupported
-from mepg.native.library import Picked, State, compile_function
+from mepg.native.library import compile_function
 from mepg.native.processor import KNOWN
 
 from .conftest import HERE
@@ -82,18 +80,6 @@ def test_shapes():
     agree(shapes, draw(14, 35), draw(35, 14), i, jax.random.key(3))
 
 
-def test_all_threads_read_which_branch_it_is_before_one_goes_on():
-    """Once it has been read, its memory may be another's."""
-
-    def function(x, i):
-        return jax.lax.cond(i * 2 > 2, lambda: x * 2, lambda: jnp.tanh(x) @ x)
-
-    text = compile_function(function, draw(40, 40), np.int32(1), threads=2).text
-    branches = re.split(r"case \d+: \{|default: \{", text[text.index("switch") :])[1:]
-    first = [next(line for line in branch.split("\n") if line.strip() and "taken" not in line) for branch in branches]
-    assert [line.strip() for line in first] == ["team.meet();"] * 2
-
-
 @pytest.mark.parametrize("instructions", HERE)
 @pytest.mark.parametrize(("rows", "depth", "columns"), [(7, 33, 17), (10, 20, 3)])
 def test_products(rows, depth, columns, instructions):
@@ -123,67 +109,3 @@ def test_products(rows, depth, columns, instructions):
 def test_what_is_not_known_is_named(function, name):
     with pytest.raises(Unsupported, match=name):
         compile_function(function, draw(10))
-
-
-def test_a_state_is_read_by_one_function_and_written_by_another():
-    leaves = [draw(40, 33), draw(7), np.int32(3), np.array([True, False])]
-
-    def write(state, x):
-        a, b, count, flags = state
-        return [a + x, b @ jnp.ones((7, 7)) + a[0, 0], count + 1, ~flags], a.sum()
-
-    writes = compile_function(write, leaves, np.float32(0), state="written")
-    reads = compile_function(lambda state: state[0][:, 0] * state[2], leaves, state="read")
-    state = State.of(leaves)
-    new, total = write(leaves, np.float32(2))
-    assert difference(np.asarray(total), writes(state, np.float32(2))[0]) < 1e-5
-    assert all(difference(np.asarray(want), got) < 1e-6 for want, got in zip(new, state.get(), strict=True))
-    assert difference(np.asarray(new[0][:, 0] * new[2]), reads(state)[0]) < 1e-6
-    with pytest.raises(TypeError):
-        writes(State.of(leaves[:2]), np.float32(2))
-
-
-def test_old_and_new_values_change_places():
-    """Each new value is another old one: written in place, one of them would be lost."""
-    leaves = [draw(20, 20), draw(20, 20), draw(20, 20)]
-
-    def turn(state, on):
-        a, b, c = state
-        return jax.lax.cond(on, lambda: [b, c, a], lambda: [a + c, b, c @ a]), a.sum()
-
-    compare(
-        compile_function(turn, leaves, np.bool_(True), state="written"), turn, leaves,
-        lambda call: (np.bool_(call % 2),), tolerance=1e-5,
-    )  # fmt: skip
-
-
-def test_the_check_finds_a_wrong_library():
-    leaves = [draw(5)]
-    compiled = compile_function(lambda state, x: ([state[0] + x], x), leaves, np.float32(1), state="written")
-    with pytest.raises(Disagrees, match="call 1, array 0"):
-        compare(
-            compiled, lambda state, x: ([state[0] + 1.001 * x], x), leaves, lambda _: (np.float32(1),), tolerance=1e-5
-        )
-
-
-def test_the_check_wants_every_branch():
-    def step(state, on):
-        return [jax.lax.cond(on, lambda: state[0] + 1, lambda: state[0])], on
-
-    leaves = [draw(5)]
-    compiled = compile_function(step, leaves, np.bool_(True), state="written")
-    with pytest.raises(Disagrees, match="never taken"):
-        compare(compiled, step, leaves, lambda _: (np.bool_(True),), tolerance=1e-5)
-
-
-def test_rows_that_are_picked_from_more():
-    """As a batch is from the replay memory."""
-    rng = np.random.default_rng(0)
-    rows, numbers = rng.standard_normal((50, 3)).astype(np.float32), np.array([49, 0, 7, 7], np.int64)
-    double = compile_function(lambda x, y: (2 * x, y + 1), rows[numbers], np.float32(1))
-    found, _ = double(Picked(rows, numbers), np.float32(1))
-    assert np.array_equal(found, 2 * rows[numbers])
-    with pytest.raises(TypeError, match="do not have the shapes"):
-        double(Picked(rows, numbers[:3]), np.float32(1))
-    with pytest.raises(TypeError, match="do not have the shapes"):
-        double(Picked(rows[:, :2].copy(), numbers), np.float32(1))

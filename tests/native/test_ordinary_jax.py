@@ -281,7 +281,8 @@ ELEMENTS = {
         f(jnp.where(g.x > 1, jnp.inf, jnp.where(g.x < -1, jnp.nan, g.x)))
         for f in (jnp.isnan, jnp.isinf, jnp.isfinite, jnp.nan_to_num)
     ],
-    "clipped": gradient_of(lambda x: jnp.clip(x, -0.5, 0.7) + lax.clamp(-1.0, 2 * x, 1.0)),
+    # Above 0, so that a sum of these does not end near 0, where it would be mostly rounding.
+    "clipped": gradient_of(lambda x: 2 + jnp.clip(x, -0.5, 0.7) + lax.clamp(-1.0, 2 * x, 1.0)),
     "divided": lambda g: (g.x % 0.7, g.x // 0.7, jnp.divmod(g.action - 3, 2), jnp.fmod(g.x, 0.7), g.action // 2),
     "whole": lambda g: (
         g.action * 3 - 4, -g.action, jnp.abs(g.action - 3), jnp.sign(g.action - 3), g.action**2, g.action << 2,

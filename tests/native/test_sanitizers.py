@@ -12,7 +12,7 @@ import pytest
 from mepg.algos import algorithms
 from mepg.core.types import Sizes
 from mepg.native import build
-from mepg.native.library import State, _as_words, compile_function
+from mepg.native.library import State, as_words, compile_function
 from mepg.native.processor import best
 
 from .conftest import Case
@@ -32,9 +32,9 @@ def case(name, **settings):
 
 def run(case, folder, compiler, flags, threads=1, calls=3):
     """The sum of all that the program computes, or an error with what the sanitizer says."""
-    given = [_as_words(leaf).ravel() for leaf in jax.tree.leaves(case.arguments(1))]
+    given = [as_words(leaf).ravel() for leaf in jax.tree.leaves(case.arguments(1))]
     compiled = case.compile(threads=threads)
-    written = [*given, *(table.ravel() for table in compiled._tables)]
+    written = [*given, *(table.ravel() for table in compiled._constants)]
     state = State.of(case.leaves)
     words = [state._memory.size, compiled._memory.size]
     counts = [len(written), *(each.size for each in written)]
@@ -66,7 +66,7 @@ def run(case, folder, compiler, flags, threads=1, calls=3):
     assert ran.returncode == 0, ran.stderr[-3000:]
     for _ in range(calls):
         found = compiled(state, *given)
-    expected = sum(int(_as_words(each).view(np.uint32).sum(dtype=np.uint64)) for each in (state._memory, *found))
+    expected = sum(int(as_words(each).view(np.uint32).sum(dtype=np.uint64)) for each in (state._memory, *found))
     assert int(ran.stdout) == expected % 2**32, "sanitized, it computes something else"
 
 

@@ -11,7 +11,7 @@ import pytest
 from mepg.algos import algorithms
 from mepg.core.spec import Dropout
 from mepg.errors import UsageError
-from mepg.paper.experiments import BEYOND, EXPERIMENTS, PLANS, jobs, meaning, select, select_some
+from mepg.paper.experiments import EXPERIMENTS, NOT_IN_PAPER, PLANS, canonical, jobs, select, select_several
 
 RESULTS = Path("results")
 RETURNS = ("table1", "table2", "table6", "table8", "table9", "table11", "table12")
@@ -29,7 +29,7 @@ def test_a_run_that_several_tables_need_is_run_once():
 
 
 def test_what_means_the_same_has_one_name():
-    sweep = {row.dropout_p: meaning(row) for row in EXPERIMENTS["table11"].rows}
+    sweep = {row.dropout_p: canonical(row) for row in EXPERIMENTS["table11"].rows}
     assert sweep[0.1] == ("me-ddpg", ())
     assert sweep[0.0] == ("me-ddpg-do", ())
     assert sweep[0.3] == ("me-ddpg", ("dropout.p=0.3",))
@@ -90,7 +90,7 @@ def test_bad_selections_say_what_is_wrong(arguments, says):
 
 def test_beyond_the_paper_each_family_has_its_own_tasks():
     """Each on three tasks; no row on a task it cannot use."""
-    wanted = [job for name in BEYOND for job in jobs(select(name, "smoke"), RESULTS)]
+    wanted = [job for name in NOT_IN_PAPER for job in jobs(select(name, "smoke"), RESULTS)]
     tasks = {}
     for job in wanted:
         tasks.setdefault(replace(job.config, env="", seed=0), set()).add(job.config.env)
@@ -100,7 +100,7 @@ def test_beyond_the_paper_each_family_has_its_own_tasks():
     for config, there in tasks.items():
         name = config.algorithm
         assert ("CartPole-v1" in there) == ("dqn" in name or "discrete" in name), name
-    assert not set(BEYOND) & set(default_names())
+    assert not set(NOT_IN_PAPER) & set(default_names())
 
 
 @pytest.mark.parametrize("family", ["dqn", "qr-dqn", "sac-discrete", "tqc", "crossq"])
@@ -122,18 +122,20 @@ def default_names():
 
 def test_of_several_each_has_what_it_has():
     """And what none of them has is an error, as is what they do not have together."""
-    some = select_some(BEYOND, "smoke", only=["me-dqn", "me-crossq-do"], envs=["CartPole-v1", "HopperBulletEnv"])
+    some = select_several(
+        NOT_IN_PAPER, "smoke", only=["me-dqn", "me-crossq-do"], envs=["CartPole-v1", "HopperBulletEnv"]
+    )
     assert {selection.name: (len(selection.experiment.rows), selection.experiment.envs) for selection in some} == {
         "any-dqn": (2, ("CartPole-v1",)),
         "any-crossq": (1, ("HopperBulletEnv-v0",)),
     }
-    assert [selection.name for selection in select_some(["table1", "table2"], only=["me-sac-r"])] == ["table2"]
+    assert [selection.name for selection in select_several(["table1", "table2"], only=["me-sac-r"])] == ["table2"]
     with pytest.raises(UsageError, match="none of these experiments has 'nonsense'"):
-        select_some(BEYOND, only=["me-dqn", "nonsense"])
+        select_several(NOT_IN_PAPER, only=["me-dqn", "nonsense"])
     with pytest.raises(UsageError, match="none of these experiments has 'me-tqc', or not together with the rest"):
-        select_some(BEYOND, only=["me-dqn", "me-tqc"], envs=["CartPole-v1"])
-    for names, only in ((BEYOND, ["nonsense"]), (["any-dqn"], ["me-dqn", "nonsense"])):
+        select_several(NOT_IN_PAPER, only=["me-dqn", "me-tqc"], envs=["CartPole-v1"])
+    for names, only in ((NOT_IN_PAPER, ["nonsense"]), (["any-dqn"], ["me-dqn", "nonsense"])):
         with pytest.raises(UsageError, match="unknown row 'nonsense'"):
-            select_some(names, only=only)
+            select_several(names, only=only)
     with pytest.raises(UsageError, match="unknown experiment 'tabel1'; did you mean 'table1'"):
-        select_some(["tabel1"])
+        select_several(["tabel1"])

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mepg.paper.experiments import BEYOND, EXPERIMENTS, PLANS, jobs, select
+from mepg.paper.experiments import EXPERIMENTS, NOT_IN_PAPER, PLANS, jobs, select
 from mepg.paper.tables import divided_by_best, find_selections, improvements, paper_table, published
 from mepg.report.runs import collect
 from mepg.report.statistics import interquartile_mean, normalise
@@ -24,7 +24,7 @@ def carry_out(selection, folder, **options):
 
 def test_every_row_of_every_table_has_a_published_value():
     for name, experiment in EXPERIMENTS.items():
-        if experiment.shown_as == "table" and name not in BEYOND:
+        if experiment.shown_as == "table" and name not in NOT_IN_PAPER:
             for row in experiment.rows:
                 for env in experiment.envs:
                     assert published(name, row, env) is not None, (experiment.title, row, env)
@@ -48,13 +48,13 @@ def test_a_cell_by_hand(tmp_path):
     assert cell.published == (2533, 106)
     assert cell.difference == pytest.approx(cell.ours - 2533)
     assert (cell.found, cell.wanted) == (2, 2)
-    (line,) = table.lines
-    assert cell.iqm == line.iqm  # of the only task
-    assert line.iqm.value == pytest.approx(
+    (row,) = table.rows
+    assert cell.iqm == row.iqm  # of the only task
+    assert row.iqm.value == pytest.approx(
         interquartile_mean([normalise(np.array([run.means[-1] for run in runs]), HOPPER)])
     )
-    assert line.iqm.low <= line.iqm.value <= line.iqm.high
-    assert line.iqm_tasks == (HOPPER,)
+    assert row.iqm.low <= row.iqm.value <= row.iqm.high
+    assert row.iqm_tasks == (HOPPER,)
 
 
 def test_runs_of_either_backend_fill_a_table(tmp_path):
@@ -108,7 +108,7 @@ def test_minutes_are_those_of_training(tmp_path):
 @pytest.mark.parametrize("name", ["table4", "table10"])
 def test_parameters_need_no_runs_and_agree(name):
     table = paper_table(select(name), ())
-    assert {cell.difference for line in table.lines for cell in line.cells} == {0.0}
+    assert {cell.difference for row in table.rows for cell in row.cells} == {0.0}
     assert table.plan is None
 
 
@@ -152,7 +152,7 @@ def test_division_by_the_best(tmp_path):
         write_run(job.folder, job.config, level=1000.0 + 100 * i if job.config.env == HOPPER else -100.0)
     table = paper_table(selection, collect([tmp_path])[0])
     shares = divided_by_best(table)
-    best = max(line.cells[0].ours for line in table.lines)
+    best = max(row.cells[0].ours for row in table.rows)
     assert shares["p = 0.3"][HOPPER] == cell_of(table, "p = 0.3", HOPPER).ours / best
     assert max(row[HOPPER] for row in shares.values()) == 1
     assert all(row[REACHER] is None for row in shares.values())  # a share of a negative best means nothing
@@ -166,7 +166,7 @@ def test_csv_has_a_line_for_each_cell(tmp_path):
     table = paper_table(selection, carry_out(select("table1", "smoke", only=["sac"], envs=[HOPPER]), tmp_path))
     lines = list(csv.DictReader(to_csv(table).splitlines()))
     cells = [line for line in lines if line["unit"] == "return"]
-    assert len(cells) == len(table.lines) * 2
+    assert len(cells) == len(table.rows) * 2
     (line,) = [line for line in cells if (line["row"], line["env"]) == ("SAC", HOPPER)]
     cell = cell_of(table, "SAC", HOPPER)
     assert float(line["ours"]) == pytest.approx(cell.ours, rel=1e-5)

@@ -6,11 +6,12 @@ import numpy as np
 
 from mepg.run.inspection import LEVELS, Inspection, MaskNoise, Trace
 from mepg.run.session import summary
-from mepg.storage.checkpoint import Spent
+from mepg.storage.checkpoint import TimeSpent
 from mepg.storage.files import checksum, read_sealed, write_sealed
 from mepg.storage.folder import Folder
 from mepg.training.config import Config
 from mepg.training.evaluate import Episode
+from tests.conftest import SPACES
 
 
 def write_run(folder, config, *, level=1000.0, finished=True, share=1.0, seconds=600.0, eval_seconds=120.0, rows=None):
@@ -25,12 +26,12 @@ def write_run(folder, config, *, level=1000.0, finished=True, share=1.0, seconds
         for step, mean in zip(steps, means, strict=True)
     }
     files = Folder(folder)
-    files.claim(config).close()
+    files.claim(config, SPACES).close()
     files.write_evaluations(config, evaluations)
     if rows is not None:
         files.metrics_file.write_text("\n".join(["time/total_timesteps,time/fps,time/processor_seconds", *rows, ""]))
     if finished:
-        files.finish(config, summary(evaluations, Spent(seconds, eval_seconds)))
+        files.finish(config, summary(evaluations, TimeSpent(seconds, eval_seconds, seconds - eval_seconds)))
     return folder
 
 
@@ -67,8 +68,8 @@ def make_inspection(**changes):
 
 
 def cell_of(table, label, env):
-    (line,) = [line for line in table.lines if line.label == label]
-    (cell,) = [cell for cell in line.cells if cell.env == env]
+    (row,) = [row for row in table.rows if row.label == label]
+    (cell,) = [cell for cell in row.cells if cell.env == env]
     return cell
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from mepg.errors import UsageError
-from mepg.report.cost import find_benchmark, in_words, with_hours
+from mepg.report.cost import describe_sources, find_speeds, with_hours
 from mepg.report.figures import make_curves
 from mepg.report.runs import collect
 
@@ -18,7 +18,7 @@ BENCH = {"loops": {"Pendulum-v1": {"me-sac": {"steps_per_second": 200.0}}}, "abo
 
 def bench(folder, data=BENCH):
     (folder / "bench.json").write_text(json.dumps(data))
-    return find_benchmark([folder / "nowhere", folder])
+    return find_speeds([folder / "nowhere", folder])
 
 
 def hours_of(folder, benchmark):
@@ -31,7 +31,7 @@ def test_recorded_processor_time_comes_first(tmp_path):
     write_run(tmp_path / "run", make(), rows=ROWS)
     runs = hours_of(tmp_path, bench(tmp_path))
     assert runs[0].hours.tolist() == pytest.approx([0.01, 0.02, 0.03, 0.04])
-    assert in_words(runs, None) == "Of 1 run: processor time on all cores, evaluations aside."
+    assert describe_sources(runs, None) == "Of 1 run: processor time on all cores, evaluations aside."
 
 
 def test_of_older_runs_learning_steps_count_at_the_benchmarks_speed(tmp_path):
@@ -41,7 +41,7 @@ def test_of_older_runs_learning_steps_count_at_the_benchmarks_speed(tmp_path):
     listed, other = hours_of(tmp_path, benchmark)
     assert listed.hours.tolist() == pytest.approx([0.0, 5_000 / 200 / 3600, 20_000 / 200 / 3600])
     assert (other.hours, other.hours_from) == (None, None)
-    words = in_words([listed, other], benchmark)
+    words = describe_sources([listed, other], benchmark)
     assert "speed of the benchmark (today), in steps/s: me-sac 200 on Pendulum-v1" in words
     assert "Not drawn over core-hours: 1 run whose" in words
 
@@ -49,12 +49,12 @@ def test_of_older_runs_learning_steps_count_at_the_benchmarks_speed(tmp_path):
 def test_without_a_benchmark_the_time_that_passed_with_a_remark(tmp_path):
     write_run(tmp_path / "a", make(), rows=OLD)
     write_run(tmp_path / "b", make(seed=1))
-    assert find_benchmark([tmp_path]) is None
+    assert find_speeds([tmp_path]) is None
     timed, other = hours_of(tmp_path, None)
     assert timed.hours.tolist() == pytest.approx([10 / 3600, 30 / 3600, 40 / 3600, 50 / 3600])
     assert other.hours is None
-    assert "time that passed, waiting and evaluations too" in in_words([timed, other], None)
-    assert in_words([other], None) == ""
+    assert "time that passed, waiting and evaluations too" in describe_sources([timed, other], None)
+    assert describe_sources([other], None) == ""
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,18 @@
 """What was found in a run's critics, in words and pictures."""
 
-from mepg.report.inspection import draw_inspections, in_words
+from mepg.report.inspection import describe, draw_inspections
 
 from .by_hand import make_inspection
 
 
 def test_words():
-    text = in_words(make_inspection())
+    text = describe(make_inspection())
     assert "mine: me-sac on Pendulum-v1, seed 0, step 10" in text
     assert "2 steps of 1 episode, 3 left out as too near to a cut" in text
     assert "Q is 0.5 too low on average" in text
     assert "the 50% band holds 50%" in text
     assert "2.5 times as noisy" in text
-    assert "there is no band" in in_words(make_inspection(coverage=None))
+    assert "there is no band" in describe(make_inspection(coverage=None))
 
 
 def test_pictures():

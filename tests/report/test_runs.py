@@ -12,6 +12,7 @@ from mepg.report.runs import collect, read_run
 from mepg.storage.files import read_sealed, write_sealed_arrays
 from mepg.storage.folder import Folder
 from mepg.storage.identity import Identity
+from tests.conftest import SPACES
 
 from .by_hand import alter, make, write_arrays, write_run
 
@@ -61,7 +62,7 @@ def test_an_unfinished_run_is_kept_and_marked(tmp_path):
 
 
 def test_a_run_that_has_just_begun(tmp_path):
-    Folder(tmp_path / "run").claim(make()).close()
+    Folder(tmp_path / "run").claim(make(), SPACES).close()
     run = read_run(tmp_path / "run")
     assert run.returns.shape == (0, 2)
     assert not run.finished
@@ -222,23 +223,23 @@ ROWS = ["1000,100,8.0", "2000,50,24.0", "4000,100,44.0"]
 
 def test_seconds_at_each_evaluation_are_read_off_the_metrics(tmp_path):
     run = read_run(write_run(tmp_path / "run", make(), rows=ROWS))
-    assert run.clock.processor.tolist() == [8.0, 24.0, 34.0, 44.0]
-    assert run.clock.passed.tolist() == [10.0, 30.0, 40.0, 50.0]
+    assert run.seconds_at.processor.tolist() == [8.0, 24.0, 34.0, 44.0]
+    assert run.seconds_at.wall.tolist() == [10.0, 30.0, 40.0, 50.0]
 
 
 @pytest.mark.parametrize("rows", [[], ["1000,,"], ["1000,1,2.0", "2000,1,1.0"], ["1000,nan,nan"], ["1000,1,inf"]])
 def test_processor_time_that_is_not_known_throughout_is_not_known(tmp_path, rows):
-    assert read_run(write_run(tmp_path / "run", make(), rows=rows)).clock.processor is None
+    assert read_run(write_run(tmp_path / "run", make(), rows=rows)).seconds_at.processor is None
 
 
 def test_a_row_that_is_half_written_is_passed_over(tmp_path):
     run = read_run(write_run(tmp_path / "run", make(), rows=[*ROWS[:2], "30"], finished=False, share=0.5))
-    assert run.clock.processor.tolist() == [8.0, 24.0]
+    assert run.seconds_at.processor.tolist() == [8.0, 24.0]
 
 
 def test_an_unfinished_run_can_do_without_its_metrics(tmp_path):
     run = read_run(write_run(tmp_path / "run", make(), rows=["one,two,three"], finished=False, share=0.5))
-    assert run.clock == (None, None)
+    assert run.seconds_at == (None, None)
 
 
 def test_a_published_folder_with_a_file_missing_altered_or_of_another_run(tmp_path):
@@ -280,5 +281,5 @@ def test_a_published_folder_with_a_file_missing_altered_or_of_another_run(tmp_pa
 
 
 def policy(folder, config):
-    write_sealed_arrays(folder / "policy.safetensors", {"agent.w": np.ones(64)}, Identity(config, None).to_json())
+    write_sealed_arrays(folder / "policy.safetensors", {"agent.w": np.ones(64)}, Identity(config, SPACES).to_json())
     return folder

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from mepg.report.runs import collect
-from mepg.report.tables import group_variants, own_tables, short_name, show, show_with_std, to_csv, to_markdown
+from mepg.report.tables import group_variants, short_name, show, show_with_std, to_csv, to_markdown, variant_tables
 
 from .by_hand import cell_of, make, write_run
 
@@ -28,12 +28,12 @@ def test_own_runs_are_told_apart(tmp_path):
         "sac, 4,000 steps": 1,
     }
     assert shared == "eval-every=1000, eval-episodes=2"
-    returns, times = own_tables(runs)
+    returns, times = variant_tables(runs)
     assert cell_of(returns, "me-sac, 4,000 steps", "Pendulum-v1").found == 2
-    assert all(cell.published is None for line in returns.lines for cell in line.cells)
+    assert all(cell.published is None for row in returns.rows for cell in row.cells)
     assert cell_of(returns, "sac, 4,000 steps", HOPPER).unfinished == 1
     assert times.unit == "minutes"
-    assert own_tables([]) == []
+    assert variant_tables([]) == []
 
 
 def test_what_a_runs_variant_is_does_not_depend_on_its_seed(tmp_path):
@@ -59,7 +59,7 @@ def test_numbers_as_they_are_shown():
 @pytest.mark.parametrize("env", ["<script>alert(1)</script>", "a|b", "=1+1", "line\nbreak", "[x](javascript:1)"])
 def test_text_from_a_run_is_neither_markup_nor_formula(tmp_path, env):
     write_run(tmp_path / "run", make(env=env))
-    table, _ = own_tables(collect([tmp_path])[0])
+    table, _ = variant_tables(collect([tmp_path])[0])
     text = to_markdown(table)
     assert "<script" not in text
     assert "[x]" not in text

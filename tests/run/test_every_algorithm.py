@@ -6,7 +6,7 @@ import pytest
 from mepg.algos import algorithms
 from mepg.envs.env import Env
 from mepg.envs.vector import make_envs
-from mepg.storage.checkpoint import Checkpoints, Saved, Spent
+from mepg.storage.checkpoint import Checkpoint, Checkpoints, TimeSpent
 from mepg.storage.folder import Folder
 from mepg.storage.identity import Identity
 from mepg.storage.policy import load_policy, save_policy
@@ -19,7 +19,7 @@ ENVS = {"box": PENDULUM, "discrete": "CartPole-v1"}
 SETTINGS = ["hidden=16,16", "batch_size=16", "warmup=30", "replay_size=60"]  # the ring wraps
 
 THOMPSON = ["me-sac search.how=thompson", "me-dqn search.how=thompson"]  # which remember a mask
-# Of each shape that a state and a memory can have.
+# Of each shape that a state and a carry can have.
 QUICK = ["me-sac", "sunrise-ucb", "ace", "me-crossq", "me-qr-dqn"]
 
 
@@ -48,7 +48,7 @@ def check(name, backend, tmp_path):
     checkpoints = Checkpoints(tmp_path, config)
     for record in loop:
         if record.step == 61:
-            checkpoints.save(Saved(loop.snapshot(), Spent(0.0, 0.0), None), loop.replay)
+            checkpoints.save(Checkpoint(loop.snapshot(), TimeSpent(0.0, 0.0, 0.0), None), loop.replay)
     end, rows = loop.snapshot(), loop.replay.read(40, 100)
 
     loop.replay.count = 0
@@ -59,16 +59,16 @@ def check(name, backend, tmp_path):
     assert [record.step for record in loop] == list(range(62, 101))
     again = loop.snapshot()
     np.testing.assert_array_equal(loop.replay.read(40, 100), rows)
-    for part in ("state", "memory", "actions", "sums"):
+    for part in ("state", "carry", "actions", "sums"):
         assert leaves_equal(getattr(again, part), getattr(end, part)), part
     assert again.evaluations == end.evaluations
     assert list(end.evaluations) == [50, 100]
 
     folder, obs = Folder(tmp_path), eval_env.reset(0)
-    with folder.claim(config):
+    with folder.claim(config, envs.spaces):
         save_policy(folder, Identity(config, envs.spaces), loop.state, loop.step)
         folder.finish(config, {})
-    action = load_policy(folder, eval_env).act(obs)
+    action = load_policy(folder, eval_env.spaces).act(obs)
     np.testing.assert_allclose(action, config.build(envs.sizes).exploit(loop.state, obs[None])[0], atol=1e-6)
     envs.close()
     eval_env.close()

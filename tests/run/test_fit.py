@@ -36,7 +36,7 @@ def folder(tmp_path, env, state):
 
 
 def test_it_comes_back_and_acts_as_the_agent_did(folder, env, state):
-    policy = load_policy(folder, env)
+    policy = load_policy(folder, env.spaces)
     assert (policy.step, policy.title) == (100, "me-sac on StubScaled-v0")
     assert leaves_equal(policy.state, online_networks(state))
     obs = np.array([0.3, -0.2, 0.1], np.float32)
@@ -57,12 +57,12 @@ def test_another_runs_policy_is_not_played(folder, env, state):
     other = Config.make("me-sac", ["hidden=8,8"], env="StubScaled-v0", steps=100, seed=1)
     save_policy(folder, Identity(other, env.spaces), state, CONFIG.steps)
     with pytest.raises(UsageError, match=r"holds a damaged policy: policy\.safetensors is another run's"):
-        load_policy(folder, env)
+        load_policy(folder, env.spaces)
 
 
 def test_without_a_policy_or_a_checkpoint_there_is_none_yet(folder, env):
     folder.policy_file.unlink()
     with pytest.raises(UsageError, match="holds no policy yet: its run has not reached a checkpoint"):
-        load_policy(folder, env)
+        load_policy(folder, env.spaces)
     with pytest.raises(UsageError, match=r"trained on StubScaled-v0 with actions from \[-3\.0, -3\.0\], and StubPlain"):
-        load_policy(folder, Env("StubPlain-v0"))
+        load_policy(folder, Env("StubPlain-v0").spaces)

@@ -58,9 +58,8 @@ for name, kwargs, limit in (
 def untrained(path, algorithm="me-ddpg", env="SteadyLimited-v0", *settings, **more):
     """A run's folder with the policy that it began with."""
     config = Config.make(algorithm, ["hidden=8,8", "discount=0.9", *settings], env=env, steps=100, **more)
-    folder = Folder(path)
-    folder.claim(config).close()
-    made = Env(env)
+    folder, made = Folder(path), Env(env)
+    folder.claim(config, made.spaces).close()
     save_policy(folder, Identity(config, made.spaces), config.build(made.sizes).init(jax.random.key(0)), 100)
     folder.finish(config, {})
     return folder
@@ -136,7 +135,7 @@ def test_file_and_back_and_what_is_not_one(limited):
         "time/total_timesteps,train/noise_one_mask,train/noise_two_masks\n1000,,\n2000,0.5,1.5\n3000,x,1\n4000,1,4\n50"
     )
     folder.finish(folder.config(), {})
-    policy = load_policy(folder, Env("SteadyLimited-v0"))
+    policy = load_policy(folder, Env("SteadyLimited-v0").spaces)
     found = found._replace(noise=read_noise(folder, policy))
     folder.metrics_file.write_text(folder.metrics_file.read_text().replace("0.5", "0.6"))
     with pytest.raises(UsageError, match=r"metrics\.csv does not match its checksum"):

@@ -1,4 +1,4 @@
-"""A options of a run, in this process; test_resume.py kills real ones."""
+"""A session of a run, in this process; test_resume.py kills real ones."""
 
 import csv
 import json
@@ -12,7 +12,7 @@ import pytest
 from mepg.errors import RunFailure, UsageError
 from mepg.run import session as module
 from mepg.run.session import Session, summary
-from mepg.storage.checkpoint import Spent
+from mepg.storage.checkpoint import TimeSpent
 from mepg.training.config import Config, SessionOptions
 from mepg.training.evaluate import Episode
 from tests.envs.own import Box
@@ -106,15 +106,6 @@ def test_evaluations_are_no_part_of_processor_time(tmp_path, monkeypatch):
     assert session.result["processor_seconds"] == 0.0
 
 
-def test_a_run_that_was_begun_without_processor_time_does_not_claim_to_know_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(Session, "_spent", lambda _: Spent(3.0, 1.0))
-    sit(tmp_path / "a", upto=500)
-    monkeypatch.undo()
-    session = sit(tmp_path / "a")
-    assert processor_seconds(tmp_path / "a") == [""]
-    assert "processor_seconds" not in session.result
-
-
 def test_versions_that_have_changed_are_said(tmp_path, monkeypatch):
     sit(tmp_path / "a", upto=5)
     monkeypatch.setattr(module, "versions", lambda _: {"jax": "99.0"})
@@ -146,7 +137,7 @@ def test_what_the_machine_lacks_is_said_with_the_step(tmp_path, monkeypatch):
 def test_what_a_run_came_to_by_hand():
     means = [5.0, 1.0, 2.0, 9.0, 3.0, 4.0, 7.0]
     evaluations = {100 * i: [Episode(mean - 1, 5), Episode(mean + 1, 5)] for i, mean in enumerate(means, 1)}
-    assert summary(evaluations, Spent(12.34, 5.67)) == {
+    assert summary(evaluations, TimeSpent(12.34, 5.67, 8.91)) == {
         "steps": 700,
         "final_return": 7.0,
         "final_return_std": 1.0,
@@ -155,8 +146,8 @@ def test_what_a_run_came_to_by_hand():
         "evaluations": 7,
         "seconds": 12.3,
         "eval_seconds": 5.7,
+        "processor_seconds": 8.9,
     }
-    assert summary(evaluations, Spent(12.34, 5.67, 8.91))["processor_seconds"] == 8.9
 
 
 def test_statistics_that_are_not_saved_are_noted(tmp_path):

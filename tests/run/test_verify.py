@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from mepg.run.verify import Difference, PolicyVerdict, Verdict, far_apart
+from mepg.run.verify import Difference, PolicyVerdict, Verdict, differ_significantly
 from mepg.training.evaluate import Episode
 
 
@@ -81,4 +81,6 @@ ITS_ROUNDED = [1268, 1472, 1511, 1260, 1518, 1269, 63, 1354, 1529, 1485]
     ],
 )
 def test_episodes_that_rounding_has_set_on_other_courses_are_compared_as_a_whole(published, here, apart):
-    assert far_apart(*([Episode(float(total), 1) for total in totals] for totals in (published, here))) is apart
+    assert (
+        differ_significantly(*([Episode(float(total), 1) for total in totals] for totals in (published, here))) is apart
+    )

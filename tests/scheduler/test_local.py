@@ -7,9 +7,8 @@ import pytest
 
 from mepg.errors import UsageError
 from mepg.scheduler.local import Local
-from mepg.scheduler.schedule import carry_out
 from tests.run.processes import assert_same_run
-from tests.scheduler.runs import Looking, job, workers
+from tests.scheduler.runs import Looking, carry_out, job, workers
 
 
 @pytest.mark.faults

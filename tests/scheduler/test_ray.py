@@ -14,9 +14,8 @@ import pytest
 from mepg.errors import UsageError
 from mepg.scheduler.local import Local
 from mepg.scheduler.ray import Ray
-from mepg.scheduler.schedule import carry_out
 from tests.run.processes import PATH, assert_same_run
-from tests.scheduler.runs import Looking, job
+from tests.scheduler.runs import Looking, carry_out, job
 
 STEPS = 4000  # long enough for both to be under way when the node dies
 RAY = Path(sys.executable).parent / "ray"

@@ -4,9 +4,10 @@ import pytest
 
 from mepg.errors import UsageError
 from mepg.scheduler import schedule
-from mepg.scheduler.schedule import carry_out, claim, take_stock
+from mepg.scheduler.schedule import claim, jobs_by_state, run_jobs
 from mepg.storage.folder import Folder
-from tests.scheduler.runs import Looking, job
+from tests.conftest import SPACES
+from tests.scheduler.runs import Looking, carry_out, job
 
 
 def test_two_at_once_on_the_same_results(tmp_path):
@@ -47,7 +48,7 @@ class PretendedRun:
 
 @pytest.fixture
 def quickly(monkeypatch):
-    monkeypatch.setattr(schedule, "POLL", 0.0)
+    monkeypatch.setattr(schedule, "POLL_INTERVAL", 0.0)
 
 
 def test_who_is_killed_begins_again_but_not_for_ever(tmp_path, quickly):
@@ -80,28 +81,27 @@ def test_the_next_job_is_asked_for_when_there_is_room(tmp_path, quickly):
 
 
 def test_what_becomes_unwanted_is_told_once_and_not_begun_again(tmp_path, quickly):
-    engine, looks = Pretended({"a": [], "b": [None, None, None, 0]}), []
+    engine, polls = Pretended({"a": [], "b": [None, None, None, 0]}), 0
 
     def unwanted(job):
-        return job.folder.name == "a" and len(looks) > 1
+        return job.folder.name == "a" and polls > 1
 
-    watch = Looking()
-    watch.show = lambda *_: looks.append(True)
-    assert (
-        carry_out([job(tmp_path / "a"), job(tmp_path / "b")], engine, tmp_path / "logs", watch, lambda: False, unwanted)
-        == []
-    )
+    jobs = [job(tmp_path / "a"), job(tmp_path / "b")]
+    for status in run_jobs(jobs, engine, tmp_path / "logs", lambda: False, unwanted):
+        polls += 1
+        assert status.failures == []
+    assert status.finished == 1
     assert (engine.launched, engine.stopped) == (["a", "b"], ["a"])
 
 
 def test_what_there_is_of_many_runs(tmp_path):
     done, begun, other, new = (job(tmp_path / name) for name in ("done", "begun", "other", "new"))
-    Folder(done.folder).claim(done.config).close()
+    Folder(done.folder).claim(done.config, SPACES).close()
     Folder(done.folder).finish(done.config, {})
-    Folder(begun.folder).claim(begun.config).close()
-    Folder(other.folder).claim(job(other.folder, seed=5).config).close()
-    stock = take_stock([done, begun, other, new])
-    assert (stock.finished, stock.missing) == ([done], [begun, new])
-    (unusable,) = stock.unusable
+    Folder(begun.folder).claim(begun.config, SPACES).close()
+    Folder(other.folder).claim(job(other.folder, seed=5).config, SPACES).close()
+    states = jobs_by_state([done, begun, other, new])
+    assert (states.finished, states.missing) == ([done], [begun, new])
+    (unusable,) = states.unusable
     assert (unusable.job, unusable.log) == (other, None)
     assert "holds another run (seed=5 there, 0 here" in unusable.reason

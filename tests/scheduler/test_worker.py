@@ -9,6 +9,7 @@ from mepg.errors import UsageError
 from mepg.scheduler.schedule import claim
 from mepg.scheduler.worker import wait_for_predecessor
 from mepg.storage.folder import Folder
+from tests.conftest import SPACES
 from tests.scheduler.runs import job
 
 
@@ -16,8 +17,7 @@ def test_workers_end_when_nobody_is_left_to_watch(tmp_path):
     """The one who started them is killed with -9: they save and end, and the folder is free again."""
     code = (
         "from pathlib import Path; from mepg.scheduler.local import Local\n"
-        "from mepg.scheduler.schedule import carry_out\n"
-        "from tests.scheduler.runs import Looking, job\n"
+        "from tests.scheduler.runs import Looking, carry_out, job\n"
         "import sys; path = Path(sys.argv[1])\n"
         "carry_out([job(path / 'a', steps=100_000)], Local(1), path, Looking(), lambda: False)"
     )
@@ -40,7 +40,7 @@ def test_workers_end_when_nobody_is_left_to_watch(tmp_path):
 def test_it_waits_for_one_that_is_still_saving(tmp_path):
     run = job(tmp_path / "a")
     folder = Folder(run.folder)
-    with folder.claim(run.config):
+    with folder.claim(run.config, SPACES):
         waiting = Thread(target=wait_for_predecessor, args=[folder])
         waiting.start()
         waiting.join(0.5)

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from mepg.errors import RunFailure, UsageError
-from mepg.storage.checkpoint import Checkpoints, Saved, Spent
+from mepg.storage.checkpoint import Checkpoint, Checkpoints, TimeSpent
 from mepg.storage.files import Damaged
 from mepg.training.config import Config
 from mepg.training.replay import Replay
 from tests.conftest import leaves_equal
 from tests.run.stubs import SIZES, make_loop
 
-RUN, SPENT = Config.make("ddpg", env="StubPlain-v0"), Spent(1.5, 0.5, 2.25)
+RUN, SPENT = Config.make("ddpg", env="StubPlain-v0"), TimeSpent(1.5, 0.5, 2.25)
 
 
 def go(loop, upto):
@@ -34,7 +34,7 @@ def run_and_save(tmp_path, ahead=None):
     checkpoints = Checkpoints(tmp_path, RUN)
     for step in (10, 20, 30, 40):
         go(loop, step)
-        checkpoints.save(Saved(loop.snapshot(), SPENT, None), loop.replay)
+        checkpoints.save(Checkpoint(loop.snapshot(), SPENT, None), loop.replay)
     return loop, tmp_path
 
 
@@ -83,9 +83,9 @@ def test_going_on_from_the_older_one_replaces_the_newer(saved):
     again = make_loop(steps=50, replay_size=16)
     again.restore(checkpoints.load(30, again.snapshot(), again.replay).snapshot)
     go(again, 37)  # where a signal might stop it
-    checkpoints.save(Saved(again.snapshot(), SPENT, None), again.replay)
+    checkpoints.save(Checkpoint(again.snapshot(), SPENT, None), again.replay)
     go(again, 40)
-    checkpoints.save(Saved(again.snapshot(), SPENT, None), again.replay)
+    checkpoints.save(Checkpoint(again.snapshot(), SPENT, None), again.replay)
     assert leaves_equal(load(folder, 40).state, loop.state)
     assert load(folder, 37).step == 37
 
@@ -99,7 +99,7 @@ def test_damaged_ones_ahead_do_not_push_out_what_is_saved_now(saved):
     checkpoints = Checkpoints(folder, RUN)
     for step in (5, 8):
         go(again, step)
-        checkpoints.save(Saved(again.snapshot(), SPENT, None), again.replay)
+        checkpoints.save(Checkpoint(again.snapshot(), SPENT, None), again.replay)
         assert checkpoints.steps()[0] == step
         assert load(folder, step).step == step
     assert checkpoints.steps() == [8, 5]
@@ -110,7 +110,7 @@ def test_a_checkpoint_interval_longer_than_the_ring(tmp_path):
     checkpoints = Checkpoints(tmp_path, RUN)
     for step in (20, 45):
         go(loop, step)
-        checkpoints.save(Saved(loop.snapshot(), SPENT, None), loop.replay)
+        checkpoints.save(Checkpoint(loop.snapshot(), SPENT, None), loop.replay)
     for step in (20, 45):
         assert load(tmp_path, step, replay_size=7).replay.count == step
 
@@ -164,7 +164,7 @@ def test_nothing_is_removed_where_a_link_leads(saved, tmp_path_factory):
     (folder / "replay").rmdir()
     (folder / "replay").symlink_to(elsewhere)
     with pytest.raises(UsageError, match="is a link"):
-        Checkpoints(folder, RUN).save(Saved(loop.snapshot(), SPENT, None), loop.replay)
+        Checkpoints(folder, RUN).save(Checkpoint(loop.snapshot(), SPENT, None), loop.replay)
     Checkpoints(folder, RUN).drop_replay()
     assert [path.read_text() for path in elsewhere.iterdir()] == ["dear to me"]
 
@@ -173,5 +173,5 @@ def test_nothing_that_is_not_finite_is_saved(saved):
     loop, folder = saved
     bad = loop.snapshot()._replace(state={"updates": jax.numpy.float32(np.nan), "last": jax.numpy.float32(0)})
     with pytest.raises(RunFailure, match=r"agent\.updates is no longer finite"):
-        Checkpoints(folder, RUN).save(Saved(bad._replace(step=41), SPENT, None), loop.replay)
+        Checkpoints(folder, RUN).save(Checkpoint(bad._replace(step=41), SPENT, None), loop.replay)
     assert Checkpoints(folder, RUN).steps() == [40, 30]

@@ -90,7 +90,7 @@ def test_a_relative_path_is_ignored(variable, home, base, tmp_path, monkeypatch)
         monkeypatch.delenv("XDG_CACHE_HOME")
     for folder in (compilation_cache.folder_for("avx2"), build.cache_folder()):
         assert folder.is_relative_to(base.format(home=tmp_path / "home"))
-    with build._workplace(build.cache_folder()) as (_, kept):
+    with build._build_folder(build.cache_folder()) as (_, kept):
         assert kept == (base != "/dev/null")
     assert {path.name for path in tmp_path.iterdir()} <= {"home"}
 

@@ -3,7 +3,10 @@
 import io
 import json
 import os
+import subprocess
+import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +40,54 @@ def test_what_a_process_died_over_is_not_written_through(tmp_path):
     (tmp_path / "folder").mkdir()
     with pytest.raises(UsageError, match="exists and is not a file"):
         files.write_whole(tmp_path / "folder", b"new")
+
+
+def test_whatever_a_process_died_over_is_replaced(tmp_path):
+    aside = tmp_path / ".a.writing"
+    (tmp_path / "dear").write_text("dear")
+    ways = [aside.touch, lambda: os.mkfifo(aside), lambda: aside.hardlink_to(tmp_path / "dear")]
+    for leave_behind in [*ways, lambda: aside.symlink_to("nowhere")]:
+        leave_behind()
+        files.write_whole(tmp_path / "a", b"new")
+        assert (tmp_path / "a").read_bytes() == b"new"
+        assert not os.path.lexists(aside)
+    assert (tmp_path / "dear").read_text() == "dear"
+
+
+WRITES = """
+import sys
+from pathlib import Path
+from mepg.storage.files import write_whole
+path, letter = Path(sys.argv[1]), sys.argv[2].encode()
+for _ in range(200):
+    write_whole(path, letter * 100_000)
+    content = path.read_bytes()
+    assert len(content) == 100_000 and len(set(content)) == 1, "half a file"
+"""
+
+
+def test_processes_that_write_one_file_at_the_same_time(tmp_path):
+    argv = [sys.executable, "-c", WRITES, str(tmp_path / "a")]
+    writers = [subprocess.Popen([*argv, letter], stderr=subprocess.PIPE, text=True) for letter in "abc"]
+    said = [writer.communicate(timeout=120)[1] for writer in writers]
+    assert said == ["", "", ""]
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_one_that_is_killed_does_not_hold_up_the_next(tmp_path):
+    code = "import sys, time; from pathlib import Path; from mepg.system import new_file\n"
+    code += "file = new_file(Path(sys.argv[1])); print(flush=True); time.sleep(60)"
+    first = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / ".a.writing")], stdout=subprocess.PIPE)
+    first.stdout.readline()
+    with ThreadPoolExecutor() as threads:
+        second = threads.submit(files.write_whole, tmp_path / "a", b"second")
+        with pytest.raises(TimeoutError):
+            second.result(0.3)  # it waits
+        first.kill()
+        first.communicate()
+        second.result(60)
+    assert (tmp_path / "a").read_bytes() == b"second"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 def test_what_is_not_a_file_or_too_large_is_not_read(tmp_path):

@@ -6,6 +6,7 @@ from mepg.errors import UsageError
 from mepg.storage.folder import Folder
 from mepg.training.config import Config
 from mepg.training.evaluate import Episode
+from tests.conftest import SPACES
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"format": 1}', '{"format": 99, "config": {}}', "\x00"])
@@ -21,21 +22,21 @@ CONFIG = Config.make("me-sac", env="Pendulum-v1")
 def test_a_folder_is_claimed_by_one_only(tmp_path):
     folder = Folder(tmp_path / "run")
     assert not folder.in_use()
-    with folder.claim(CONFIG):
+    with folder.claim(CONFIG, SPACES):
         assert folder.in_use()
         with pytest.raises(UsageError, match="another process is training there"):
-            folder.claim(CONFIG)
+            folder.claim(CONFIG, SPACES)
         (tmp_path / "run" / ".lock").unlink()  # it looks like litter
         with pytest.raises(UsageError, match="another process is training there"):
-            folder.claim(CONFIG)
+            folder.claim(CONFIG, SPACES)
     assert not folder.in_use()
-    folder.claim(CONFIG).close()
+    folder.claim(CONFIG, SPACES).close()
 
 
 def test_only_this_very_run_may_go_on_in_it(tmp_path):
     folder = Folder(tmp_path / "run")
     folder.check_free_for(CONFIG)
-    folder.claim(CONFIG).close()
+    folder.claim(CONFIG, SPACES).close()
     folder.check_free_for(CONFIG)
     with pytest.raises(
         UsageError, match=r"holds another run \(spec\.discount=0\.99 there, 0\.9 here, seed=0 there, 3 "
@@ -48,7 +49,7 @@ def test_only_this_very_run_may_go_on_in_it(tmp_path):
 
 def test_a_result_is_this_runs_and_seals_what_was_measured(tmp_path):
     folder = Folder(tmp_path)
-    folder.claim(CONFIG).close()
+    folder.claim(CONFIG, SPACES).close()
     assert folder.result(CONFIG) is None
     evaluations = {100: [Episode(1.5, 10), Episode(2.5, 20)], 200: [Episode(3.0, 10), Episode(4.0, 10)]}
     folder.write_evaluations(CONFIG, evaluations)

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from mepg.cli import main
+from mepg.errors import UsageError
 from mepg.storage.logs import Csv, TensorBoard
 from tests.run.processes import tensorboard
 
@@ -102,10 +103,16 @@ def test_metrics_go_on_where_the_checkpoint_stood(tmp_path):
     assert path.read_text() == "time/total_timesteps,train/q\n", "from the beginning, nothing is kept"
 
 
-def test_metrics_that_an_earlier_version_began_are_kept(tmp_path):
+def test_metrics_that_another_version_began_are_kept(tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text("time/total_timesteps,train/gone,train/q\n1000,7,0.5\n2000,8,0.25\n")
     log = Csv(tmp_path, ["time/total_timesteps", "train/q", "time/new"], 1000, {})
     log.add({"train/q": 0.75, "time/new": 3}, 2000)
     log.close()
     assert path.read_text() == "time/total_timesteps,train/q,time/new\n1000,0.5,\n2000,0.75,3\n"
+
+
+def test_metrics_that_cannot_be_read_are_one_line(tmp_path):
+    (tmp_path / "metrics.csv").mkdir()
+    with pytest.raises(UsageError, match=r"cannot be continued: metrics\.csv is not a file; move it away"):
+        Csv(tmp_path, ["time/total_timesteps"], 1000, {})

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from mepg.errors import UsageError
-from mepg.settings import digest
+from mepg.settings import digest, to_json
 from mepg.training.config import A_COUNT, Config, SessionOptions, check_settings, setting, settings_of
 
 GOOD = Config.make("me-sac", env="Pendulum-v1").to_json()
@@ -31,19 +31,21 @@ def test_what_a_file_says_is_checked(change, says):
         Config.from_json({**GOOD, **change})
 
 
-def test_what_an_older_file_does_not_say_has_its_default():
+def test_what_a_file_does_not_say_has_its_default():
     for name in settings_of(Config):
-        older = {key: value for key, value in GOOD.items() if key != name}
-        assert Config.from_json(older) == Config.from_json(GOOD)
+        without = {key: value for key, value in GOOD.items() if key != name}
+        assert Config.from_json(without) == Config.from_json(GOOD)
 
 
-def test_a_fingerprint_is_made_from_the_first_settings():
-    """By which runs that were published are known: those that come later count only if they are changed."""
-    names = ["algorithm", "spec", "env", "seed", "steps", "eval_every", "eval_episodes", "envs"]
-    names += ["normalize_obs", "threads"]
-    now, before = Config.from_json(GOOD).fingerprints
-    assert before == digest({name: GOOD[name] for name in names})
-    assert now == digest({name: GOOD[name] for name in names if name != "steps"})
+def test_a_fingerprint_is_made_from_what_differs_from_the_defaults():
+    """So a setting, or a field of a spec, that is added later leaves the fingerprints of stored runs as they are."""
+    config = Config.make("me-sac", ["n_step=3"], env="Pendulum-v1", seed=7)
+    data = to_json(config.spec, defaults=False)
+    assert data["n_step"] == 3
+    assert not {"huber", "discount"} & data.keys()
+    assert config.fingerprint == digest({"algorithm": "me-sac", "spec": data, "env": "Pendulum-v1", "seed": 7})
+    for other in (["n_step=2"], ["n_step=3", "huber=1"]):
+        assert Config.make("me-sac", other, env="Pendulum-v1", seed=7).fingerprint != config.fingerprint
 
 
 def test_how_long_a_run_is_to_be_is_no_part_of_what_it_is():

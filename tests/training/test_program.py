@@ -26,13 +26,13 @@ def some_rows(count):
 @pytest.mark.parametrize("name", all_but_slow(["me-sac", "me-ddpg", "sunrise", "ace"], ["me-sac", "ace"]))
 def test_learning_and_acting_in_one_call_is_one_after_the_other(name):
     _, program = make(name)
-    memory, obs = program.begin(program.nothing_yet(), 0, 0), np.array([[0.1, 0.2, 0.3]], np.float32)
+    memory, obs = program.begin(program.empty_carry(), 0, 0), np.array([[0.1, 0.2, 0.3]], np.float32)
     rows, numbers = some_rows(8)
     leaves, metrics, choice = program.learn(program.init(), rows, numbers, memory, obs, 7)
     assert metrics.shape == (1, 2, len(program.metric_names))
     again = program.explore(leaves, memory, obs, 8)
     np.testing.assert_allclose(choice.actions, again.actions, atol=1e-6)
-    for one, other in zip(jax.tree.leaves(choice.memory), jax.tree.leaves(again.memory), strict=True):
+    for one, other in zip(jax.tree.leaves(choice.carry), jax.tree.leaves(again.carry), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 

@@ -1,18 +1,20 @@
 """Studies whose runs are not carried out."""
 
 from mepg.algos import algorithms
-from mepg.scheduler.schedule import carry_out
+from mepg.scheduler.schedule import run_jobs
 from mepg.storage.folder import Folder
 from mepg.training.config import Config
 from mepg.training.evaluate import Episode
+from mepg.tune.objective import Objective
 from mepg.tune.space import parse_space
-from mepg.tune.study import Question, Study
+from mepg.tune.study import Study
+from tests.conftest import SPACES
 
 ME_SAC = algorithms()["me-sac"].spec
 
 
 class Quick:
-    """An engine whose runs only write what they measure: an evaluation at every look."""
+    """An engine whose runs only write what they measure: an evaluation at every poll."""
 
     def __init__(self, returns, fail=lambda config: False):
         self.returns, self.fail, self.launched = returns, fail, []
@@ -22,7 +24,7 @@ class Quick:
 
     def launch(self, job, log):
         self.launched.append(job)
-        Folder(job.folder).claim(job.config).close()
+        Folder(job.folder).claim(job.config, SPACES).close()
         return QuickRun(self, job)
 
 
@@ -47,20 +49,21 @@ class QuickRun:
         self.stopped = True
 
 
-def question(**changes):
-    asked = {"settings": ("warmup=10",), "space": parse_space(ME_SAC, ["dropout.p=0.01:0.5"]), "seeds": 2, **changes}
+def objective(**changes):
+    about = {"settings": ("warmup=10",), "space": parse_space(ME_SAC, ["dropout.p=0.01:0.5"]), "seeds": 2, **changes}
     run = {"algorithm": "me-sac", "env": "Pendulum-v1", "steps": 800, "eval_every": 100, "eval_episodes": 1}
-    run |= {name: asked.pop(name) for name in changes if name in run}
-    return Question(run=Config.make(settings=asked["settings"], **run), **asked)
+    run |= {name: about.pop(name) for name in changes if name in run}
+    return Objective(run=Config.make(settings=about["settings"], **run), **about)
 
 
 def tune(folder, engine, trials, **changes):
     folder.mkdir(exist_ok=True)
-    outcomes = []
-    asked = Study(question(**changes), folder, trials, outcomes.append)
-    carry_out(asked.jobs(), engine, folder / "logs", asked, lambda: False, asked.unwanted)
-    asked.look()
-    return asked, outcomes
+    finished = []
+    study = Study(objective(**changes), folder, trials, finished.append)
+    for status in run_jobs(study.jobs(), engine, folder / "logs", lambda: False, study.has_ended):
+        study.update(status.failures)
+    study.report()
+    return study, finished
 
 
 def rising_to(config, step):

@@ -18,9 +18,9 @@ def test_a_space_of_the_users_own():
         "layer_norm=true,false",
     ]
     assert parse_space(ME_SAC, texts) == {
-        "dropout.p": Range(0.0, 0.3, log=False, whole=False),
-        "actor_lr": Range(1e-4, 1e-3, log=True, whole=False),
-        "batch_size": Range(64, 256, log=False, whole=True),
+        "dropout.p": Range(0.0, 0.3, log=False, integer=False),
+        "actor_lr": Range(1e-4, 1e-3, log=True, integer=False),
+        "batch_size": Range(64, 256, log=False, integer=True),
         "hidden": Choice(("64,64", "256")),
         "layer_norm": Choice(("true", "false")),
     }
@@ -60,6 +60,6 @@ def test_every_algorithm_has_a_space_around_its_own_values(name):
 
 
 def test_four_digits_are_enough_and_stay_inside():
-    assert Range(0.9, 0.9999, log=False, whole=False).setting(0.99989999) == "0.9999"
-    assert Range(1e-4, 1e-3, log=True, whole=False).setting(0.00031234567) == "0.0003123"
-    assert Range(1, 9, log=False, whole=True).setting(3) == "3"
+    assert Range(0.9, 0.9999, log=False, integer=False).setting(0.99989999) == "0.9999"
+    assert Range(1e-4, 1e-3, log=True, integer=False).setting(0.00031234567) == "0.0003123"
+    assert Range(1, 9, log=False, integer=True).setting(3) == "3"

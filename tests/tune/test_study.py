@@ -1,4 +1,4 @@
-"""Looking for settings: what is asked, what is kept, and what a kill cannot take away."""
+"""A study: what is proposed, what is kept, and what a kill cannot take away."""
 
 import json
 
@@ -7,39 +7,37 @@ import pytest
 from mepg.algos import algorithms
 from mepg.errors import UsageError
 from mepg.storage.folder import Folder
-from mepg.training.config import Config
-from mepg.training.evaluate import Episode
 from mepg.tune import study
 from mepg.tune.space import Choice, parse_space
-from mepg.tune.study import trial_scores
-from tests.tune.studies import ME_SAC, Quick, question, rising_to, tune
+from tests.conftest import SPACES
+from tests.tune.studies import ME_SAC, Quick, objective, rising_to, tune
 
 
 @pytest.fixture
 def at_once(monkeypatch):
-    monkeypatch.setattr(study, "LOOK_EVERY", -1.0)
-    monkeypatch.setattr("mepg.scheduler.schedule.POLL", 0.0)
+    monkeypatch.setattr(study, "REPORT_EVERY", -1.0)
+    monkeypatch.setattr("mepg.scheduler.schedule.POLL_INTERVAL", 0.0)
 
 
-def test_a_study_finds_the_better_end_and_gives_up_the_worse(tmp_path, at_once):
+def test_a_study_finds_the_better_end_and_prunes_the_worse(tmp_path, at_once):
     pytest.importorskip("optuna")
     engine = Quick(rising_to)
-    asked, outcomes = tune(tmp_path / "a", engine, 25)
-    counts = asked.counts()
+    found, trials = tune(tmp_path / "a", engine, 25)
+    counts = found.counts()
     assert counts["complete"] + counts["given_up"] == 25
     assert counts["given_up"] >= 3
-    best = asked.best()
+    best = found.best()
     (p,) = [float(setting.partition("=")[2]) for setting in best.settings]
     assert p < 0.05
     # The mean over seeds 0 and 1 of the last five of eight evaluations.
     assert best.score == pytest.approx(100 * (1 - p) * (4 + 5 + 6 + 7 + 8) / 40 + 1)
-    given_up = [outcome for outcome in outcomes if outcome.given_up]
-    assert all(float(outcome.settings[0].partition("=")[2]) > p for outcome in given_up)
+    pruned = [trial for trial in trials if trial.state == "PRUNED"]
+    assert all(float(trial.settings[0].partition("=")[2]) > p for trial in pruned)
     content = json.loads((tmp_path / "a" / "best.json").read_text())
     assert content["set"] == ["warmup=10", *best.settings]
     assert content["about"]["score"] == best.score
     launched = len(engine.launched)
-    again, _ = tune(tmp_path / "a", engine, 25)  # the same question: nothing is left to do
+    again, _ = tune(tmp_path / "a", engine, 25)  # the same objective: nothing is left to do
     assert len(engine.launched) == launched
     more, _ = tune(tmp_path / "a", engine, 27)
     assert len(engine.launched) == launched + 4
@@ -50,20 +48,20 @@ def test_a_trial_whose_run_fails_is_no_result_and_stops_no_other(tmp_path, at_on
     pytest.importorskip("optuna")
     engine = Quick(rising_to, fail=lambda config: config.spec.dropout.p > 0.25)
     (tmp_path / "a" / "logs").mkdir(parents=True)
-    asked, outcomes = tune(tmp_path / "a", engine, 8)
-    failed = [outcome for outcome in outcomes if outcome.score is None]
+    found, trials = tune(tmp_path / "a", engine, 8)
+    failed = [trial for trial in trials if trial.score is None]
     assert failed
-    assert all(outcome.reason == "it ended with status 1" for outcome in failed)
-    assert asked.counts()["failed"] == len(failed)
-    assert asked.best().score is not None
+    assert all(trial.reason == "it ended with status 1" for trial in failed)
+    assert found.counts()["failed"] == len(failed)
+    assert found.best().score is not None
 
 
 def test_settings_that_do_not_go_together_fail_by_themselves(tmp_path, at_once):
     pytest.importorskip("optuna")
     spaces = parse_space(algorithms()["redq"].spec, ["critics=2:10", "subset=2:10"])
-    asked, outcomes = tune(tmp_path / "a", Quick(lambda config, step: 1.0), 8, algorithm="redq", space=spaces)
-    assert any("subset must be in" in outcome.reason for outcome in outcomes)
-    assert asked.best() is not None
+    found, trials = tune(tmp_path / "a", Quick(lambda config, step: 1.0), 8, algorithm="redq", space=spaces)
+    assert any("subset must be in" in trial.reason for trial in trials)
+    assert found.best() is not None
 
 
 @pytest.mark.parametrize(
@@ -85,7 +83,7 @@ def test_a_journal_of_another_study_is_refused(tmp_path, at_once, changes, says)
 
 
 def test_a_study_from_before_a_setting_goes_on(tmp_path, at_once):
-    """What its question does not say has its default; what we do not know is refused by name."""
+    """What its objective does not say has its default; what we do not know is refused by name."""
     pytest.importorskip("optuna")
     tune(tmp_path / "a", Quick(rising_to), 1)
     journal = tmp_path / "a" / "journal.log"
@@ -113,8 +111,8 @@ def test_a_journal_that_someone_else_wrote(tmp_path):
 
 def test_a_journal_that_was_altered_is_noticed_by_what_its_runs_say(tmp_path, at_once):
     pytest.importorskip("optuna")
-    asked, _ = tune(tmp_path / "a", Quick(rising_to), 2)
-    journal, best = tmp_path / "a" / "journal.log", asked.best()
+    found, _ = tune(tmp_path / "a", Quick(rising_to), 2)
+    journal, best = tmp_path / "a" / "journal.log", found.best()
     assert str(best.score) in journal.read_text()
     journal.write_text(journal.read_text().replace(str(best.score), str(10 * best.score)))
     with pytest.raises(UsageError, match=f"trial {best.number} scored"):
@@ -139,15 +137,15 @@ def test_a_journal_that_was_cut_or_added_to_is_refused(tmp_path, at_once):
 def test_settings_that_never_learn_are_no_result(tmp_path, at_once):
     pytest.importorskip("optuna")
     space = parse_space(ME_SAC, ["warmup=700:2000"])
-    _, outcomes = tune(tmp_path / "a", Quick(lambda config, step: 1.0), 8, space=space, settings=())
-    never = [outcome for outcome in outcomes if outcome.score is None]
+    _, trials = tune(tmp_path / "a", Quick(lambda config, step: 1.0), 8, space=space, settings=())
+    never = [trial for trial in trials if trial.score is None]
     assert never
-    assert all("nothing is learned in 800 steps" in outcome.reason for outcome in never)
+    assert all("nothing is learned in 800 steps" in trial.reason for trial in never)
 
 
 def test_a_study_is_not_put_into_a_run(tmp_path, at_once):
     pytest.importorskip("optuna")
-    Folder(tmp_path / "a").claim(question().config((), 0)).close()
+    Folder(tmp_path / "a").claim(objective().config((), 0), SPACES).close()
     with pytest.raises(UsageError, match="holds a run; choose another --out"):
         tune(tmp_path / "a", Quick(rising_to), 1)
 
@@ -157,19 +155,6 @@ def test_half_a_line_at_the_end_of_a_journal_costs_nothing(tmp_path, at_once):
     tune(tmp_path / "a", Quick(rising_to), 2)
     with (tmp_path / "a" / "journal.log").open("ab") as journal:
         journal.write(b'{"op_code": 4, "worker')
-    asked, _ = tune(tmp_path / "a", Quick(rising_to), 3)
-    asked, _ = tune(tmp_path / "a", Quick(rising_to), 4)
-    assert asked.counts()["complete"] == 4
-
-
-def test_scores_count_only_what_all_runs_have_reached(tmp_path):
-    from mepg.scheduler.jobs import Job
-
-    config = Config.make("me-sac", env="Pendulum-v1")
-    jobs = [Job(config, tmp_path / name) for name in "ab"]
-    for job, count in zip(jobs, (7, 6), strict=True):
-        job.folder.mkdir()
-        evaluations = {step: [Episode(step, 1), Episode(step + 2, 1)] for step in range(count)}
-        Folder(job.folder).write_evaluations(config, evaluations)
-    assert trial_scores(jobs) == {0: 1.0, 1: 1.5, 2: 2.0, 3: 2.5, 4: 3.0, 5: 4.0}
-    assert trial_scores([*jobs, Job(config, tmp_path / "c")]) == {}
+    found, _ = tune(tmp_path / "a", Quick(rising_to), 3)
+    found, _ = tune(tmp_path / "a", Quick(rising_to), 4)
+    assert found.counts()["complete"] == 4

@@ -85,6 +85,7 @@ class Algorithm(NamedTuple):
     parent: str | None = None
     build: Callable[[Any, Sizes], Agent] = agent.build
     actions: tuple[str, ...] = ("box",)  # the kinds it can use, of ACTION_KINDS
+    python_name: str | None = None  # of its class, mepg.ME_SAC; None: only mepg.algorithm(name) makes one
 
 
 def count_parameters(algorithm: Algorithm, sizes: Sizes) -> agent.Count:

@@ -306,6 +306,6 @@ def _join(z: Array, action: Array) -> Array:
 ACE_FLAT = AceFlat(**{f.name: getattr(DDPG, f.name) for f in fields(DDPG)} | {"hidden": (400, 300)})
 
 ALGORITHMS = {
-    "ace": Algorithm(Ace(), "five actors; a tree through a learned model chooses one", None, build),
+    "ace": Algorithm(Ace(), "five actors; a tree through a learned model chooses one", None, build, python_name="ACE"),
     "ace-flat": Algorithm(ACE_FLAT, "five separate actors and one critic, as Table 10 counts", "ddpg", build_flat),
 }

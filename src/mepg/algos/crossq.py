@@ -271,16 +271,16 @@ def with_statistics(layers: Mlp, moved: Mlp) -> Mlp:
     return tuple(map(replaced, layers, moved))
 
 
-def _named(spec: CrossQ, summary: str, parent: str) -> Algorithm:
-    return Algorithm(spec, summary, parent, build)
+def _named(spec: CrossQ, summary: str, parent: str, python_name: str | None = None) -> Algorithm:
+    return Algorithm(spec, summary, parent, build, python_name=python_name)
 
 
 CROSSQ = CrossQ()
 ME_CROSSQ = replace(CROSSQ, dropout=Dropout(), critics=1)
 
 ALGORITHMS = {
-    "crossq": _named(CROSSQ, "SAC with batch normalisation and without target networks", "sac"),
-    "me-crossq": _named(ME_CROSSQ, "the consistent Bellman update on CrossQ", "crossq"),
+    "crossq": _named(CROSSQ, "SAC with batch normalisation and without target networks", "sac", "CrossQ"),
+    "me-crossq": _named(ME_CROSSQ, "the consistent Bellman update on CrossQ", "crossq", "ME_CrossQ"),
     "me-crossq-do": _named(replace(ME_CROSSQ, dropout=None), "without dropout", "me-crossq"),
     "me-crossq-r": _named(replace(ME_CROSSQ, dropout=INDEPENDENT), "a separate mask on each side", "me-crossq"),
 }

@@ -11,6 +11,6 @@ DDPG = Spec(exploration=Noise(std=0.1))
 TD3 = replace(DDPG, critics=2, improve_on="first", smoothing=SMOOTHING, actor_every=2)
 
 ALGORITHMS = {
-    "ddpg": Algorithm(DDPG, "deterministic policy gradient, one critic"),
-    "td3": Algorithm(TD3, "two critics, smoothed targets, delayed policy", parent="ddpg"),
+    "ddpg": Algorithm(DDPG, "deterministic policy gradient, one critic", python_name="DDPG"),
+    "td3": Algorithm(TD3, "two critics, smoothed targets, delayed policy", parent="ddpg", python_name="TD3"),
 }

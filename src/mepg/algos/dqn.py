@@ -156,8 +156,8 @@ def exploration_rate(spec: ValueSpec, epsilon: Epsilon, updates: Array) -> Array
     return epsilon.start + jnp.minimum(t / epsilon.steps, 1.0) * (epsilon.end - epsilon.start)
 
 
-def _named(spec: ValueSpec, summary: str, parent: str | None) -> Algorithm:
-    return Algorithm(spec, summary, parent, build, ("discrete",))
+def _named(spec: ValueSpec, summary: str, parent: str | None, python_name: str | None = None) -> Algorithm:
+    return Algorithm(spec, summary, parent, build, ("discrete",), python_name)
 
 
 DQN = ValueSpec()
@@ -166,11 +166,11 @@ QR_DQN = replace(DQN, quantiles=Quantiles(count=50))
 ME_QR_DQN = replace(QR_DQN, dropout=Dropout())
 
 ALGORITHMS = {
-    "dqn": _named(DQN, "discrete actions, the one with the largest Q", None),
-    "me-dqn": _named(ME_DQN, "the consistent Bellman update on DQN", "dqn"),
+    "dqn": _named(DQN, "discrete actions, the one with the largest Q", None, "DQN"),
+    "me-dqn": _named(ME_DQN, "the consistent Bellman update on DQN", "dqn", "ME_DQN"),
     "me-dqn-do": _named(DQN, "without dropout, which is dqn", "me-dqn"),
     "me-dqn-r": _named(replace(ME_DQN, dropout=INDEPENDENT), "a separate mask on each side", "me-dqn"),
-    "qr-dqn": _named(QR_DQN, "DQN with 50 quantiles of the return", "dqn"),
-    "me-qr-dqn": _named(ME_QR_DQN, "the consistent Bellman update on QR-DQN", "qr-dqn"),
+    "qr-dqn": _named(QR_DQN, "DQN with 50 quantiles of the return", "dqn", "QRDQN"),
+    "me-qr-dqn": _named(ME_QR_DQN, "the consistent Bellman update on QR-DQN", "qr-dqn", "ME_QRDQN"),
     "me-qr-dqn-r": _named(replace(ME_QR_DQN, dropout=INDEPENDENT), "a separate mask on each side", "me-qr-dqn"),
 }

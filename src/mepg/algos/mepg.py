@@ -14,7 +14,7 @@ INDEPENDENT = Dropout(masks="independent")  # D18
 EXPECTED = Dropout(masks="expected")  # not the paper's: what its masks do on average, without drawing one
 
 ALGORITHMS = {
-    "me-ddpg": Algorithm(ME_DDPG, "the consistent Bellman update on DDPG", parent="ddpg"),
+    "me-ddpg": Algorithm(ME_DDPG, "the consistent Bellman update on DDPG", parent="ddpg", python_name="ME_DDPG"),
     "me-ddpg-do": Algorithm(replace(ME_DDPG, dropout=None), "without dropout", parent="me-ddpg"),
     "me-ddpg-du": Algorithm(replace(ME_DDPG, actor_every=1), "without delayed policy updates", parent="me-ddpg"),
     "me-ddpg-tps": Algorithm(replace(ME_DDPG, smoothing=None), "without target policy smoothing", parent="me-ddpg"),
@@ -23,7 +23,7 @@ ALGORITHMS = {
         replace(ME_DDPG, critics=2, improve_on="first"), "with clipped double Q, as in TD3 (D4)", parent="me-ddpg"
     ),
     "me-ddpg-x": Algorithm(replace(ME_DDPG, dropout=EXPECTED), "the masks' expected update, none drawn", "me-ddpg"),
-    "me-sac": Algorithm(ME_SAC, "the consistent Bellman update on SAC", parent="sac"),
+    "me-sac": Algorithm(ME_SAC, "the consistent Bellman update on SAC", parent="sac", python_name="ME_SAC"),
     "me-sac-do": Algorithm(replace(ME_SAC, dropout=None), "without dropout", parent="me-sac"),
     "me-sac-du": Algorithm(replace(ME_SAC, actor_every=1), "without delayed policy updates", parent="me-sac"),
     "me-sac-r": Algorithm(replace(ME_SAC, dropout=INDEPENDENT), "a separate mask on each side", parent="me-sac"),

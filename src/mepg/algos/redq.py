@@ -26,8 +26,12 @@ DROQ = replace(
 )
 
 ALGORITHMS = {
-    "redq": Algorithm(REDQ, "ten critics, targets from a random two, policy every 20 updates", parent="sac"),
+    "redq": Algorithm(
+        REDQ, "ten critics, targets from a random two, policy every 20 updates", parent="sac", python_name="REDQ"
+    ),
     "redq-ours": Algorithm(replace(REDQ, actor_every=2), "the paper's variant: policy every 2 updates", parent="redq"),
     "redq-utd20": Algorithm(REDQ_UTD20, "the original: 20 critic updates a step", parent="redq"),
-    "droq": Algorithm(DROQ, "two critics with dropout and layer normalisation, 20 updates a step", parent="sac"),
+    "droq": Algorithm(
+        DROQ, "two critics with dropout and layer normalisation, 20 updates a step", parent="sac", python_name="DroQ"
+    ),
 }

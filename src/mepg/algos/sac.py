@@ -6,5 +6,5 @@ from mepg.core.spec import Gaussian, Spec, Temperature
 SAC = Spec(gaussian=Gaussian(), temperature=Temperature(), critics=2, init="orthogonal")
 
 ALGORITHMS = {
-    "sac": Algorithm(SAC, "soft actor-critic, two critics, learned temperature"),
+    "sac": Algorithm(SAC, "soft actor-critic, two critics, learned temperature", python_name="SAC"),
 }

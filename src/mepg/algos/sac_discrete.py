@@ -135,16 +135,18 @@ def critic_gradient(
     return td_gradient(critics, spec, theta, batch, mask, y)
 
 
-def _named(spec: CategoricalSpec, summary: str, parent: str | None) -> Algorithm:
-    return Algorithm(spec, summary, parent, build, ("discrete",))
+def _named(spec: CategoricalSpec, summary: str, parent: str | None, python_name: str | None = None) -> Algorithm:
+    return Algorithm(spec, summary, parent, build, ("discrete",), python_name)
 
 
 SAC_DISCRETE = CategoricalSpec(temperature=Temperature())
 ME_SAC_DISCRETE = replace(SAC_DISCRETE, dropout=Dropout(), critics=1, actor_every=2)
 
 ALGORITHMS = {
-    "sac-discrete": _named(SAC_DISCRETE, "SAC for discrete actions, two critics", None),
-    "me-sac-discrete": _named(ME_SAC_DISCRETE, "the consistent Bellman update on it", "sac-discrete"),
+    "sac-discrete": _named(SAC_DISCRETE, "SAC for discrete actions, two critics", None, "SACDiscrete"),
+    "me-sac-discrete": _named(
+        ME_SAC_DISCRETE, "the consistent Bellman update on SAC for discrete actions", "sac-discrete", "ME_SACDiscrete"
+    ),
     "me-sac-discrete-do": _named(replace(ME_SAC_DISCRETE, dropout=None), "without dropout", "me-sac-discrete"),
     "me-sac-discrete-r": _named(
         replace(ME_SAC_DISCRETE, dropout=INDEPENDENT), "a separate mask on each side", "me-sac-discrete"

@@ -178,7 +178,13 @@ SUNRISE = Sunrise(**{f.name: getattr(SAC, f.name) for f in fields(SAC)} | {"targ
 SUNRISE_UCB = replace(SUNRISE, members=5, ucb=1.0)
 
 ALGORITHMS = {
-    "sunrise": Algorithm(SUNRISE, "three bootstrapped SAC agents, backups weighted by their agreement", "sac", build),
+    "sunrise": Algorithm(
+        SUNRISE,
+        "three bootstrapped SAC agents, backups weighted by their agreement",
+        "sac",
+        build,
+        python_name="SUNRISE",
+    ),
     "sunrise-ucb": Algorithm(
         SUNRISE_UCB, "five members, exploring where values are high or uncertain", "sunrise", build
     ),

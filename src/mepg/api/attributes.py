@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
-from mepg.api.arguments import ARGUMENTS, INSTEAD, NOT_SUPPORTED
+import numpy as np
+
+from mepg.api import unsupported
+from mepg.api.arguments import ARGUMENTS, integer
 from mepg.errors import UsageError
 
 
@@ -23,21 +28,23 @@ class SpecAttribute:
             raise AttributeError(f"{kind.__name__} has no {self.name!r}: {error}") from None
 
     def __set__(self, model: Any, value: Any) -> None:
-        raise AttributeError(f"{self.name} cannot be set: {self.way_out(model, value)}")
+        argument = f"{self.name}={value!r:.40}"
+        raise AttributeError(
+            f"{self.name} cannot be set: give it to a new model, {type(model).__name__}(..., {argument}), "
+            f"or to a saved one, load(path, {argument})"
+        )
 
-    def way_out(self, model: Any, value: Any) -> str:
-        said = f"{self.name}={value!r:.40}"
-        return f"give it to a new model, {type(model).__name__}(..., {said}), or to a saved one, load(path, {said})"
+
+def spec_attributes() -> Iterable[SpecAttribute]:
+    """One for each argument: the class says their names, for editors and type checkers."""
+    return (SpecAttribute() for _ in ARGUMENTS)
 
 
-class Missing:
-    """An attribute that only Stable-Baselines3's models have, and what to use instead."""
+class UnsupportedAttribute:
+    """An attribute that only Stable-Baselines3's models have: the error says what to use instead."""
 
-    def __init__(self, instead: str) -> None:
-        self.instead = instead
-
-    def __set_name__(self, _: type, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, instead: str) -> None:
+        self.name, self.instead = name, instead
 
     def __get__(self, model: Any, kind: type) -> Any:
         if model is None:
@@ -48,17 +55,26 @@ class Missing:
         raise AttributeError(f"{type(model).__name__} has no {self.name!r}: {self.instead}")
 
 
-def add_missing(kind: type) -> None:
+def add_unsupported(kind: type) -> None:
     """Say, for each name that Stable-Baselines3's models have and `kind` has not, what to use instead."""
-    unsupported = {name: instead or "it is not needed" for name, (_, instead) in NOT_SUPPORTED.items()}
-    for name, instead in (unsupported | INSTEAD).items():
-        missing = Missing(instead)
-        missing.__set_name__(kind, name)
-        setattr(kind, name, missing)
+    arguments = {name: argument.instead for name, argument in unsupported.ARGUMENTS.items()}
+    for name, instead in (arguments | unsupported.ATTRIBUTES).items():
+        setattr(kind, name, UnsupportedAttribute(name, instead))
 
 
-# Properties of a model that cannot be set, and the way out.
-FIXED = {
+def check_attribute(name: str, value: Any) -> Any:
+    """A value that a user sets, as the model keeps it. What would have no effect, or fail later, is refused."""
+    if name in READ_ONLY:
+        raise AttributeError(f"{name} cannot be set: {READ_ONLY[name]}")
+    if name == "verbose":
+        return integer(name, int(value) if isinstance(value, bool | np.bool) else value or 0, least=0)
+    if name == "tensorboard_log" and not isinstance(value, str | Path | None):
+        raise UsageError(f"{name} is the path of a folder, not {value!r:.80}")
+    return value
+
+
+# Attributes of a model that cannot be set, and the way out.
+READ_ONLY = {
     "spec": "a model keeps the one that it was made with: give another spec= to a new one, or to load",
     "seed": "a model keeps the one that it was made with: give another seed= to a new one, or to load",
     "env": "model.set_env(env)",

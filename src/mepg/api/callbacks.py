@@ -2,91 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from mepg.api.vecenv import infos_of
+from mepg.api.vecenv import vec_env_infos
 from mepg.errors import UsageError
 from mepg.training.loop import Record
 
 Locals = dict[str, Any]
 
 
+class StepCallback(Protocol):
+    """An object with `on_step`, and perhaps other methods of Stable-Baselines3's callbacks."""
+
+    def on_step(self) -> Any:
+        """Whether to continue: see `_continues`."""
+
+
+Callback = Callable[[Locals, Locals], Any] | StepCallback  # a function of (locals, globals), or an object
+MaybeCallback = None | Callback | Sequence[Callback]
+
+
 class Callbacks:
     """Any number of callbacks. A method that one of them lacks is not called."""
 
-    def __init__(self, given: Any) -> None:
-        several = given if isinstance(given, list | tuple) else [] if given is None else [given]
-        self._all = [_as_object(callback) for callback in several]
+    def __init__(self, callback: MaybeCallback) -> None:
+        several = callback if isinstance(callback, list | tuple) else [] if callback is None else [callback]
+        self._callbacks: list[Any] = [_checked(each) for each in several]
 
     def __bool__(self) -> bool:
-        return bool(self._all)
+        return bool(self._callbacks)
 
     def begin(self, model: Any, variables: Locals) -> None:
-        self._tell("init_callback", model)
-        self._tell("on_training_start", variables, {})
+        self._call("init_callback", model)
+        self._call("on_training_start", variables, {})
 
     def before_step(self) -> None:
-        self._tell("on_rollout_start")
+        self._call("on_rollout_start")
 
     def after_step(self, variables: Locals) -> bool:
-        """Whether to go on."""
-        self._tell("update_locals", variables)
-        go_on = [_goes_on(callback.on_step()) for callback in self._all]  # each of them, whatever another says
-        self._tell("on_rollout_end")
-        return all(go_on)
+        """Whether to continue."""
+        self._call("update_locals", variables)
+        results = [  # all are called, whoever stops
+            callback.on_step() if hasattr(callback, "on_step") else callback(variables, {})
+            for callback in self._callbacks
+        ]
+        self._call("on_rollout_end")
+        return all(map(_continues, results))
 
     def end(self) -> None:
-        self._tell("on_training_end")
+        self._call("on_training_end")
 
-    def _tell(self, what: str, *arguments: Any) -> None:
-        for callback in self._all:
-            if (method := getattr(callback, what, None)) is not None:
-                method(*arguments)
+    def _call(self, method_name: str, *args: Any) -> None:
+        for callback in self._callbacks:
+            if (method := getattr(callback, method_name, None)) is not None:
+                method(*args)
 
 
-def _goes_on(said: Any) -> bool:
-    """Anything false is no, NumPy's False and 0 too. None is yes: it is what a function returns that has no opinion."""
+def _continues(result: Any) -> bool:
+    """Anything false stops, NumPy's False and 0 too. None continues: it is what a function returns by default."""
     try:
-        return said is None or bool(said)
+        return result is None or bool(result)
     except Exception as error:  # an array of several
         raise UsageError(
-            f"a callback returned a {type(said).__name__}, which is neither true nor false: {error}"
+            f"a callback returned a {type(result).__name__}, which is neither true nor false: {error}"
         ) from None
 
 
-class _Function:
-    """A function of (locals, globals) that says whether to go on."""
-
-    def __init__(self, function: Callable[[Locals, Locals], bool | None]) -> None:
-        self._function = function
-        self._locals: Locals = {}
-
-    def update_locals(self, variables: Locals) -> None:
-        self._locals = variables
-
-    def on_step(self) -> bool | None:
-        return self._function(self._locals, {})
-
-
-def _as_object(callback: Any) -> Any:
-    if hasattr(callback, "on_step"):
+def _checked(callback: Any) -> Any:
+    if hasattr(callback, "on_step") or (callable(callback) and not isinstance(callback, type)):
         return callback
-    if callable(callback) and not isinstance(callback, type):
-        return _Function(callback)
-    wants = "a function of (locals, globals), or an object with a method on_step"
-    is_collection = isinstance(callback, Iterable)
-    raise UsageError(
-        f"a callback is {wants}, not {'a ' + type(callback).__name__ if is_collection else repr(callback)}"
-    )
+    shown = f"a {type(callback).__name__}" if isinstance(callback, Iterable) else repr(callback)
+    raise UsageError(f"a callback is a function of (locals, globals), or an object with a method on_step, not {shown}")
 
 
-def step_locals(record: Record, actions: npt.NDArray[Any], obs: npt.NDArray[np.float32]) -> dict[str, Any]:
+def step_locals(record: Record, actions: npt.NDArray[Any], obs: npt.NDArray[np.float32]) -> Locals:
     """What callbacks find in their `locals`: as with Stable-Baselines3's VecEnv, the next episodes have begun."""
-    infos, ended = infos_of(record.results), iter(record.episodes)
+    infos, ended = vec_env_infos(record.results), iter(record.episodes)
     for info, result in zip(infos, record.results, strict=True):
         if result.over:
             total, length = next(ended)

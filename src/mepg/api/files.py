@@ -1,4 +1,4 @@
-"""A model as one file: a zip archive of JSON and arrays, as Stable-Baselines3 names it, that cannot run code."""
+"""A model as one file: a zip archive of JSON and arrays, which cannot run code."""
 
 from __future__ import annotations
 
@@ -10,31 +10,44 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import safetensors
 import safetensors.numpy
 
-from mepg.envs.env import Env
 from mepg.envs.simulators import full_id
 from mepg.errors import UsageError
 from mepg.storage.checkpoint import Checkpoints
-from mepg.storage.files import MOST_BYTES, Arrays, Damaged, count, from_npz, from_zip, read_whole, to_npz, write_whole
+from mepg.storage.files import (
+    MOST_BYTES,
+    Arrays,
+    Damaged,
+    count,
+    from_npz,
+    from_zip,
+    is_there,
+    read_whole,
+    to_npz,
+    write_whole,
+)
 from mepg.storage.folder import Folder
 from mepg.storage.identity import Identity
 
 FORMAT = 2
 ABOUT, ARRAYS = "model.json", "arrays.safetensors"
 
-Location = str | Path | IO[bytes]  # where a file is: its path, or the file itself, open in binary mode
+Location = str | Path | IO[bytes]  # a path, or a file that is open in binary mode
 
 
 def with_suffix(path: str | Path, suffix: str) -> Path:
     """The path as it is if it has a suffix, or with this one: `hopper` is hopper.zip."""
     path = Path(path)
+    if path.name in ("", "..") or "\0" in path.name:
+        raise UsageError(f"{str(path)!r} is not the name of a file: give a path such as 'model{suffix}'")
     return path if path.suffix else path.with_name(path.name + suffix)
 
 
 def name_of(location: Location) -> str:
-    """Its name in messages."""
+    """The file's name in messages."""
     return str(location) if isinstance(location, str | Path) else f"the open {type(location).__name__}"
 
 
@@ -56,26 +69,27 @@ class SavedModel(NamedTuple):
 
 
 def to_archive(about: dict[str, Any], arrays: Arrays) -> bytes:
-    """JSON and arrays as one zip archive. Nothing is compressed: no file of ours grows when it is opened."""
+    """JSON and arrays as one zip archive. Nothing is compressed, so that no file can grow when it is opened."""
     content = io.BytesIO()
-    plain = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    members = {
+        ABOUT: json.dumps(about, indent=2, allow_nan=False).encode(),
+        ARRAYS: safetensors.numpy.save(contiguous),
+    }
     with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:
-        for name, data in {
-            ABOUT: json.dumps(about, indent=2, allow_nan=False).encode(),
-            ARRAYS: safetensors.numpy.save(plain),
-        }.items():
+        for name, data in members.items():
             archive.writestr(zipfile.ZipInfo(name), data)  # without a date, equal models are equal files
     return content.getvalue()
 
 
 def read_archive(location: Location) -> tuple[dict[str, Any], Arrays]:
-    """What `to_archive` gave, from a file; `Damaged` says what is wrong."""
+    """JSON and arrays from a file that `to_archive` made; `Damaged` says what is wrong with another."""
     name = name_of(location)
-    found = from_zip(_read(location, ".zip"), name)
-    if sorted(found) != sorted([ABOUT, ARRAYS]):
+    members = from_zip(_read(location, ".zip"), name)
+    if sorted(members) != sorted([ABOUT, ARRAYS]):
         raise Damaged(f"{name} is not a model of mepg")
     try:
-        about, arrays = json.loads(found[ABOUT]), safetensors.numpy.load(found[ARRAYS])
+        about, arrays = json.loads(members[ABOUT]), safetensors.numpy.load(members[ARRAYS])
     except (ValueError, KeyError, safetensors.SafetensorError, RecursionError) as error:
         raise Damaged(f"{name} is damaged: {error}") from None
     if not isinstance(about, dict):
@@ -84,7 +98,7 @@ def read_archive(location: Location) -> tuple[dict[str, Any], Arrays]:
 
 
 def read_model(location: Location, env: Any = None) -> SavedModel:
-    """The model that is there: a file, or the folder of a run; a UsageError says what is wrong.
+    """A model from a file, or from the folder of a run; a UsageError says what is wrong.
 
     :param env: the one that the user has named, if any: see `Folder.env`
     """
@@ -92,32 +106,27 @@ def read_model(location: Location, env: Any = None) -> SavedModel:
     try:
         if isinstance(location, str | Path):
             path = Path(location)
-            if (path / "run.json").is_file():
+            if is_there(path / "run.json"):
                 return _read_run(Folder(path), env)
-            if not with_suffix(path, ".zip").exists():
+            if not is_there(with_suffix(path, ".zip")):
                 raise UsageError(f"there is neither a model {with_suffix(path, '.zip')} nor a run {path}")
         about, arrays = read_archive(location)
     except Damaged as damage:
         raise UsageError(str(damage)) from None
-    if about.get("format") not in (1, FORMAT):
+    if about.get("format") != FORMAT:
         raise UsageError(f"{name} is of format {about.get('format')!r}, which this version of mepg does not know")
-    if about["format"] == 1:  # which had the few of a config's fields that matter to a model, one by one
-        about["config"] = {known: about.get(known) for known in ("algorithm", "spec", "env", "seed", "normalize_obs")}
     try:
         identity = Identity.from_json(about)
-        if identity.spaces is None:
-            raise KeyError("sizes")
-        steps, found = count(about["steps"]), about.get("versions")
-        made_with = {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
-        since = count(about.get("num_timesteps", steps))  # earlier files do not say
-        return SavedModel(identity, steps, since, count(about["episodes"]), arrays, made_with)
-    except (KeyError, ValueError) as error:
+        versions = {str(package): str(version) for package, version in about["versions"].items()}
+        steps, num_timesteps, episodes = (count(about[each]) for each in ("steps", "num_timesteps", "episodes"))
+        return SavedModel(identity, steps, num_timesteps, episodes, arrays, versions)
+    except (AttributeError, KeyError, ValueError) as error:
         raise UsageError(f"{name} is damaged: {error!r}") from None
 
 
-def run_at(location: Location) -> Folder:
-    """The run in this folder; a UsageError if it is something else."""
-    if not isinstance(location, str | Path) or not (Path(location) / "run.json").is_file():
+def run_folder(location: Location) -> Folder:
+    """The folder of a run; a UsageError if it is something else."""
+    if not isinstance(location, str | Path) or not is_there(Path(location) / "run.json"):
         raise UsageError(f"best=True: {name_of(location)} is not the folder of a run, which keeps its best policy")
     return Folder(Path(location))
 
@@ -125,9 +134,9 @@ def run_at(location: Location) -> Folder:
 def _read_run(folder: Folder, env: Any) -> SavedModel:
     """The newest whole checkpoint of a run, as if it had been saved as a model."""
     identity = folder.identity()
-    own_id = identity.config.env
-    # Another may have the same spaces, and does not have to be this one.
-    env_id = folder.env(own_id if isinstance(env, str) and full_id(env) == own_id else None)
+    trained_in = identity.config.env
+    # An environment with another id may have the same spaces.
+    folder.env(trained_in if isinstance(env, str) and full_id(env) == trained_in else None)
     checkpoints = Checkpoints(folder.path, identity.config)
     for step in checkpoints.steps():
         with contextlib.suppress(Damaged):
@@ -135,27 +144,24 @@ def _read_run(folder: Folder, env: Any) -> SavedModel:
             break
     else:
         raise UsageError(f"{folder.path} holds no intact checkpoint")
-    if identity.spaces is None:
-        with contextlib.closing(Env(env_id)) as own:
-            identity = identity._replace(spaces=own.spaces)
     return SavedModel(identity, step, step, episodes, arrays, folder.versions())
 
 
-def write_rows(location: Location, rows: Any) -> None:
-    """Write the rows of a replay memory."""
-    write(_not_pickle(location), ".npz", to_npz({"rows": rows}))
+def write_transitions(location: Location, transitions: npt.NDArray[np.float32]) -> None:
+    """Write what a replay buffer holds, one transition in each row."""
+    write(_not_pickle(location), ".npz", to_npz({"rows": transitions}))
 
 
-def read_rows(location: Location, width: int) -> Any:
-    """What `write_rows` wrote: finite numbers, `width` in a row."""
+def read_transitions(location: Location, width: int) -> npt.NDArray[np.float32]:
+    """What `write_transitions` wrote: finite numbers, `width` in each row."""
     location = _not_pickle(location)
     name = name_of(location)
     try:
-        rows = from_npz(_read(location, ".npz"), name).get("rows")
+        rows: npt.NDArray[np.float32] | None = from_npz(_read(location, ".npz"), name).get("rows")
     except Damaged as damage:
         raise UsageError(str(damage)) from None
     if rows is None or rows.ndim != 2 or rows.shape[1] != width or rows.dtype != np.float32:
-        raise UsageError(f"{name} holds no replay memory of transitions with {width} numbers")
+        raise UsageError(f"{name} holds no replay buffer of transitions with {width} numbers")
     if not np.isfinite(rows).all():
         raise UsageError(f"{name} holds a number that is not finite")
     return rows
@@ -170,7 +176,7 @@ def _not_pickle(location: Location) -> Location:
 
 
 def write(location: Location, suffix: str, content: bytes) -> None:
-    """A whole file, or into one that is open."""
+    """Write a file as a whole, or into one that is open."""
     if isinstance(location, str | Path):
         path = with_suffix(location, suffix)
         path.parent.mkdir(parents=True, exist_ok=True)

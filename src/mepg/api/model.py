@@ -1,49 +1,43 @@
-"""Models with Stable-Baselines3's face: the same names and arguments, `mepg.run` behind them."""
+"""Models with Stable-Baselines3's interface: the same names and arguments, `mepg.training` behind them."""
 
 from __future__ import annotations
 
-import glob
-import threading
-import time
-import warnings
+import copy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import gymnasium
 import numpy as np
-from rich.progress import MofNCompleteColumn, Progress
+import numpy.typing as npt
 
 from mepg import algos
-from mepg.api.acting import require_new_episodes
-from mepg.api.arguments import ARGUMENTS, run_settings, spec_from, takes_run_settings, whole
-from mepg.api.attributes import FIXED, SpecAttribute, add_missing
-from mepg.api.callbacks import Callbacks, step_locals
-from mepg.api.files import Location, name_of, read_model
-from mepg.api.logger import Logger
-from mepg.api.storage import Storage, require_cpu
-from mepg.envs.vector import make_envs
+from mepg.api import learning, parameters, posterior, storage
+from mepg.api.arguments import integer, require_cpu, require_new_episodes, require_supported, show_run_settings
+from mepg.api.attributes import add_unsupported, check_attribute, spec_attributes
+from mepg.api.callbacks import MaybeCallback
+from mepg.api.files import Location, read_model
+from mepg.api.learner import Learner, LearningLock
+from mepg.api.logger import TrainingLog, log_folder
+from mepg.api.model_config import make_model_config
+from mepg.api.vecenv import find_vec_normalize
+from mepg.envs.simulators import first_task
 from mepg.errors import UsageError
-from mepg.settings import from_json, to_json
-from mepg.signals import interrupt_between_steps
-from mepg.storage.folder import versions
-from mepg.training.config import MAX_SEED
 from mepg.training.loop import Loop
-from mepg.training.threads import limit_threads
-
-OF_THIS_MACHINE = ("threads", "backend")  # not what was saved on another
+from mepg.training.replay import Replay
 
 
-class Model(Storage):
+class Model:
     """An agent, the environment it learns in, and what it has learned.
 
-    Names and meanings are Stable-Baselines3's; an argument that is not given is the algorithm's own, the
+    Names and meanings are Stable-Baselines3's; an argument that is not given has the algorithm's own value, the
     paper's Table 5 (`mepg show me-sac` prints them).
 
     :param policy: "MlpPolicy", the only one there is
     :param env: an id such as "HopperBulletEnv-v0", a ``gymnasium.Env``, a ``gymnasium.vector.VectorEnv``, or a
         ``VecEnv`` of Stable-Baselines3
     :param learning_rate: of every Adam: the policy's, the critics' and the entropy coefficient's
-    :param buffer_size: transitions that the replay memory holds
+    :param buffer_size: transitions that the replay buffer holds
     :param learning_starts: steps with random actions before the first update
     :param batch_size: transitions in an update
     :param tau: the rate at which target networks follow
@@ -66,7 +60,7 @@ class Model(Storage):
     :param policy_kwargs: ``net_arch``, ``n_critics``, ``layer_norm``, ``dropout_rate``
     :param verbose: 1: a table of metrics now and then
     :param seed: the seed of everything random; if none is given, a new one each time
-    :param others: three more. ``normalize_obs=True`` scales observations to mean 0 and variance 1, by running
+    :param kwargs: three more. ``normalize_obs=True`` scales observations to mean 0 and variance 1, by running
         statistics that are saved with the model. ``threads`` is the number of cores to compute on; only the first model
         of a process can choose it. ``backend`` is "native" (C++ compiled for this agent), "xla", or "auto": native if
         it works
@@ -74,13 +68,13 @@ class Model(Storage):
 
     algorithm: ClassVar[str] = ""  # as `mepg list` names it
     default_spec: ClassVar[Any] = None
-    _logger: Any = None
-    _custom_logger = False  # True: `set_logger` has set it
+    _maybe_learner: Learner | None = None  # None until there is an environment
+    _first_step = 0  # at which `num_timesteps` was 0
 
     def __init_subclass__(cls) -> None:
         cls.default_spec = algos.find(cls.algorithm).spec
 
-    @takes_run_settings
+    @show_run_settings
     def __init__(
         self,
         policy: str = "MlpPolicy",
@@ -110,48 +104,39 @@ class Model(Storage):
         device: str = "auto",
         _init_setup_model: bool = True,
         n_steps: int | None = None,
-        **others: Any,
+        **kwargs: Any,
     ) -> None:
-        given = {name: value for name, value in locals().items() if name in ARGUMENTS}
-        if not self.algorithm:
-            raise UsageError("Model is what all models have in common: use ME_SAC, or mepg.algorithm('me-sac-r')")
-        if policy != "MlpPolicy":
-            raise UsageError(
-                f"policy={policy!r}: there is only 'MlpPolicy'; policy_kwargs=dict(net_arch=...) shapes it"
-            )
-        require_cpu(device)
-        if not _init_setup_model:
-            raise UsageError("_init_setup_model=False: networks are made when there is an environment; leave out env")
-        self._run_settings = run_settings(others)  # normalize_obs, threads, and whatever else Config declares
-        _prepare(self._run_settings["threads"])
+        require_supported(policy, device, _init_setup_model)
+        arguments = {
+            "learning_rate": learning_rate, "buffer_size": buffer_size, "learning_starts": learning_starts,
+            "batch_size": batch_size, "tau": tau, "gamma": gamma, "n_steps": n_steps, "train_freq": train_freq,
+            "gradient_steps": gradient_steps, "action_noise": action_noise, "policy_delay": policy_delay,
+            "target_update_interval": target_update_interval, "target_policy_noise": target_policy_noise,
+            "target_noise_clip": target_noise_clip, "ent_coef": ent_coef, "target_entropy": target_entropy,
+            "dropout_p": dropout_p, "policy_kwargs": policy_kwargs,
+        }  # fmt: skip
+        self._config = make_model_config(self.algorithm, env, spec, seed, n_envs, arguments | kwargs)
         self.verbose, self.tensorboard_log = verbose, tensorboard_log
-        seed = np.random.SeedSequence().generate_state(1)[0] if seed is None else seed
-        self._seed = whole("seed", seed, least=0, most=MAX_SEED)
-        self._n_envs = whole("n_envs", n_envs, least=1)
-        count = self._n_envs if env is None or isinstance(env, str) else _count(env)
-        self._spec = spec_from(self.default_spec if spec is None else self._checked(spec), given | others, count)
-        self._learning = threading.Lock()
+        self._log, self._learning_lock = TrainingLog(self.verbose), LearningLock()
         if env is not None:
-            self._enter(make_envs(env, self._n_envs, self.seed), env)
+            self._maybe_learner = Learner.for_env(self._config, env, self.n_envs, self._learning_lock)
 
-    def _checked(self, spec: Any) -> Any:
-        kind = type(self.default_spec)
-        if not isinstance(spec, kind):
-            raise UsageError(f"spec must be a {kind.__name__}, not {spec!r:.80}")
-        return from_json(kind, to_json(spec))  # whatever a file would refuse is refused here
+    @property
+    def _learner(self) -> Learner:
+        if self._maybe_learner is None:
+            raise UsageError(f"this model has no environment yet: give it one, env='{first_task()}'")
+        return self._maybe_learner
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Refuse what would have no effect. An attribute of the user's own is left alone."""
-        if name in FIXED:
-            raise AttributeError(f"{name} cannot be set: {FIXED[name]}")
-        super().__setattr__(name, value)
+        super().__setattr__(name, check_attribute(name, value))
 
     # Learning
 
     def learn(
         self,
         total_timesteps: int,
-        callback: Any = None,
+        callback: MaybeCallback = None,
         log_interval: int | None = 4,
         tb_log_name: str | None = None,
         reset_num_timesteps: bool = True,
@@ -165,127 +150,165 @@ class Model(Storage):
         :param reset_num_timesteps: count this call's steps from 0; what was learned is kept either way
         :param progress_bar: show one
         """
-        steps = whole("total_timesteps", total_timesteps, least=0)
+        steps = integer("total_timesteps", total_timesteps, least=0)
         if log_interval is not None:
-            log_interval = whole("log_interval", log_interval, least=1)
-        with self._alone():
-            self._learn(
-                self._need_loop(), steps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar
-            )
+            log_interval = integer("log_interval", log_interval, least=1)
+        with self._learning_lock:
+            loop = self._learner.loop
+            if reset_num_timesteps:
+                self.num_timesteps = 0
+            folder = log_folder(self.tensorboard_log, str(tb_log_name or type(self).__name__), new=reset_num_timesteps)
+            self._log.begin(loop, folder, self.verbose)
+            learning.run_steps(self, loop, steps, callback, log_interval, progress_bar=progress_bar)
+        learning.warn_if_untrained(loop)
         return self
-
-    def _learn(
-        self,
-        loop: Loop,
-        steps: int,
-        callback: Any,
-        log_interval: int | None,
-        tb_log_name: str | None,
-        reset_num_timesteps: bool,
-        progress_bar: bool,
-    ) -> None:
-        if reset_num_timesteps:
-            self._learn_began_at = loop.step
-        end = self.num_timesteps + steps
-        if not self._custom_logger:
-            self._open_log(tb_log_name, anew=reset_num_timesteps)
-            self._logger.log(loop.pace)
-        callbacks = Callbacks(callback)
-        variables: dict[str, Any] = {"self": self, "total_timesteps": end, "env": self.env, "callback": callback}
-        callbacks.begin(self, variables)
-        episodes, self._tick = 0, (loop.step, time.monotonic())
-        columns = *Progress.get_default_columns(), MofNCompleteColumn()
-        with Progress(*columns, disable=not progress_bar) as bar, interrupt_between_steps() as check_interrupt:
-            task = bar.add_task("learning", total=steps)
-            while self.num_timesteps < end:
-                check_interrupt()
-                callbacks.before_step()
-                actions = loop.actions
-                record = loop.advance()
-                bar.advance(task, loop.envs.count)
-                episodes += len(record.episodes)
-                if log_interval is not None and record.episodes and episodes % log_interval < len(record.episodes):
-                    self.dump_logs()
-                if callbacks:
-                    variables |= step_locals(record, self._spaces.scale(actions), loop.obs.copy())
-                    if not callbacks.after_step(variables):
-                        break
-        loop.settle()
-        callbacks.end()
-        if loop.updates == 0:
-            warnings.warn(
-                f"nothing has been learned yet: the first {self.spec.warmup:,} actions are random; learn for longer, "
-                "or give a smaller learning_starts",
-                stacklevel=3,
-            )
 
     def dump_logs(self) -> None:
         """Write a row of metrics to the log."""
-        loop, now = self._need_loop(), time.monotonic()
-        (step, then), self._tick = self._tick, (loop.step, now)
-        for name, value in loop.report().items():
-            self.logger.record(name, value)
-        self.logger.record("time/fps", int((loop.step - step) / max(now - then, 1e-9)))
-        self.logger.record("time/total_timesteps", self.num_timesteps)
-        self.logger.dump(self.num_timesteps)
+        self._log.write(self._learner.loop, self.num_timesteps)
+
+    @property
+    def logger(self) -> Any:
+        return self._log.logger
+
+    def set_logger(self, logger: Any) -> None:
+        """Log with another one: anything with `record` and `dump`, such as Stable-Baselines3's."""
+        self._log.set_logger(logger)
+
+    @property
+    def num_timesteps(self) -> int:
+        """Steps in all environments together, since `learn` last began counting."""
+        return 0 if self._maybe_learner is None else self._maybe_learner.training.step - self._first_step
+
+    @num_timesteps.setter
+    def num_timesteps(self, steps: int) -> None:
+        self._first_step = self._learner.training.step - integer("num_timesteps", steps, least=0)
 
     @property
     def ep_info_buffer(self) -> list[dict[str, float]]:
         """Return and length of the last training episodes, at most a hundred."""
-        recent = self._standing.recent if isinstance(self._standing, Loop) else []
-        return [{"r": total, "l": length} for total, length in recent]
+        training = self._maybe_learner and self._maybe_learner.training
+        recent = training.recent if isinstance(training, Loop) else []
+        return [{"r": episode.total, "l": episode.length} for episode in recent]
 
-    # What a spec says, by Stable-Baselines3's names
-    device = property(lambda _: "cpu")
-    learning_rate = SpecAttribute()
-    buffer_size = SpecAttribute()
-    learning_starts = SpecAttribute()
-    batch_size = SpecAttribute()
-    tau = SpecAttribute()
-    gamma = SpecAttribute()
-    n_steps = SpecAttribute()
-    train_freq = SpecAttribute()
-    gradient_steps = SpecAttribute()
-    action_noise = SpecAttribute()
-    policy_delay = SpecAttribute()
-    target_update_interval = SpecAttribute()
-    target_policy_noise = SpecAttribute()
-    target_noise_clip = SpecAttribute()
-    ent_coef = SpecAttribute()
-    target_entropy = SpecAttribute()
-    top_quantiles_to_drop_per_net = SpecAttribute()
-    exploration_initial_eps = SpecAttribute()
-    exploration_final_eps = SpecAttribute()
-    exploration_steps = SpecAttribute()
-    max_grad_norm = SpecAttribute()
-    dropout_p = SpecAttribute()
-    policy_kwargs = SpecAttribute()
+    # Acting
+
+    def predict(
+        self,
+        observation: npt.ArrayLike,
+        state: Any = None,
+        episode_start: Any = None,  # noqa: ARG002
+        deterministic: bool = False,
+    ) -> tuple[npt.NDArray[Any], Any]:
+        """Actions for one observation [S] or a batch [B, S], within the environment's own bounds; and `state` again.
+
+        With `deterministic=False` a stochastic policy's actions are drawn. A deterministic policy acts the same
+        either way: the noise that it explores with belongs to `learn`. `state` and `episode_start` are for recurrent
+        policies, of which there are none.
+        """
+        return self._learner.predict(observation, deterministic=deterministic), state
+
+    def q_posterior(self, observation: npt.ArrayLike, action: npt.ArrayLike) -> tuple[Any, Any]:
+        """Mean and standard deviation of Q over the critics' masks, for one observation and action or a batch.
+
+        One forward pass: with masks on the last hidden layer both have a closed form. The mean is the complete
+        network's Q. With several critics or members, masked or not, it is their mean, and the standard deviation
+        is within and between them; a single critic without masks has none, 0. Where masks on several layers, or
+        before a normalisation, have no closed form, both are estimated from drawn sub-networks, and a warning says so.
+
+        :param observation: [S] or [B, S]
+        :param action: [A] or [B, A], within the environment's own bounds, as `predict` returns them. A single
+            observation or action is paired with each of a batch of the other.
+        """
+        return posterior.mean_and_std(self._learner, observation, action)
+
+    def q_covariance(self, observation: npt.ArrayLike, action: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """The covariance of Q between any two of these inputs, under the same mask: [B, B], or [1, 1] for one."""
+        return posterior.covariance(self._learner, observation, action)
+
+    def q_samples(self, observation: npt.ArrayLike, action: npt.ArrayLike, n: int = 100) -> npt.NDArray[np.float32]:
+        """Q of `n` sub-networks, drawn: [n] for one input, [n, B] for a batch, all under the same masks."""
+        return posterior.samples(self._learner, observation, action, n)
+
+    # The environment
 
     @property
-    def logger(self) -> Any:
-        if self._logger is None:
-            self._logger = Logger(verbose=self.verbose)
-        return self._logger
+    def env(self) -> Any:
+        """The environments that it learns in, or None; `get_env()` is how to use them."""
+        return None if self._maybe_learner is None else self._maybe_learner.env
 
-    def set_logger(self, logger: Any) -> None:
-        """Log with another one: anything with `record` and `dump`, such as Stable-Baselines3's."""
-        self._logger, self._custom_logger = logger, True
+    def get_env(self) -> Any:
+        """The environments that it learns in, with the interface of Stable-Baselines3's VecEnv.
 
-    def _open_log(self, name: str | None, *, anew: bool) -> None:
-        """Log this call of `learn` to tensorboard_log/ME_SAC_1, ME_SAC_2, ..., or go on with the latest of them."""
-        folder = self._log_folder(name or type(self).__name__, anew=anew)
-        if self._logger is None or self._logger.dir != (folder and str(folder)):
-            self.logger.close()
-            self._logger = Logger(folder, verbose=self.verbose)
-        self._logger.verbose = self.verbose
+        Resetting or stepping them ends the current episodes: `learn` continues with new ones.
+        """
+        return None if self._maybe_learner is None else self._maybe_learner.get_env()
 
-    def _log_folder(self, name: str, *, anew: bool) -> Path | None:
-        if self.tensorboard_log is None:
-            return None
-        base = Path(self.tensorboard_log)
-        taken = [path.name.removeprefix(f"{name}_") for path in base.glob(f"{glob.escape(name)}_*")]
-        latest = max((int(number) for number in taken if number.isdecimal()), default=0)
-        return base / f"{name}_{latest + 1 if anew or not latest else latest}"
+    def set_env(self, env: Any, force_reset: bool = True) -> None:
+        """Continue in another environment with the same spaces; the replay buffer stays.
+
+        :param env: as in the constructor; of an id, as many copies are made as there were environments before
+        :param force_reset: True: new episodes are begun
+        """
+        require_new_episodes(force_reset)
+        copies = self.n_envs if isinstance(env, str) else 1
+        with self._learning_lock:
+            if self._maybe_learner is None:  # the first that it is given
+                self._maybe_learner = Learner.for_env(self._config, env, copies, self._learning_lock)
+            else:
+                self._maybe_learner = self._maybe_learner.in_other_envs(self._config, env, copies)
+
+    def get_vec_normalize_env(self) -> Any:
+        """Stable-Baselines3's VecNormalize around the environment, if there is one."""
+        return find_vec_normalize(self.env)
+
+    @property
+    def n_envs(self) -> int:
+        return self._config.n_envs
+
+    @property
+    def observation_space(self) -> gymnasium.Space[Any]:
+        return self._learner.spaces.observation_space
+
+    @property
+    def action_space(self) -> gymnasium.Space[Any]:
+        return self._learner.spaces.action_space
+
+    # Parameters and files
+
+    def get_parameters(self) -> dict[str, Any]:
+        """All arrays of the agent's state, by name: {"actor": {"params": {"0": {"w": ...}}}}; copies."""
+        return parameters.get_parameters(self._learner)
+
+    def set_parameters(
+        self, load_path_or_dict: Location | Mapping[str, Any], exact_match: bool = True, device: str = "auto"
+    ) -> None:
+        """Put other numbers into the agent's state: what `get_parameters` gave, or a file that `save` wrote.
+
+        :param exact_match: refuse unless all are given; False: set only those that are given
+        """
+        require_cpu(device)
+        parameters.set_parameters(self._learner, load_path_or_dict, exact_match=exact_match)
+
+    def save(self, path: Location, exclude: Any = None, include: Any = None) -> None:
+        """Write the model to a file, or into an open one: networks, optimisers, normaliser, spec and counters.
+
+        The replay buffer is not among them: `save_replay_buffer`.
+        """
+        storage.require_whole(exclude, include)
+        storage.save(self._learner, path, self._first_step)
+
+    @property
+    def replay_buffer(self) -> Replay | None:
+        return None if self._maybe_learner is None else self._maybe_learner.training.replay
+
+    def save_replay_buffer(self, path: Location) -> None:
+        """Write the replay buffer to a file of its own."""
+        storage.save_replay_buffer(self._learner, path)
+
+    def load_replay_buffer(self, path: Location, truncate_last_traj: bool = True) -> None:  # noqa: ARG002
+        """Read what `save_replay_buffer` wrote. `truncate_last_traj` is for hindsight, which is not here."""
+        storage.load_replay_buffer(self._learner, path)
 
     @classmethod
     def load(
@@ -298,100 +321,70 @@ class Model(Storage):
         force_reset: bool = True,
         *,
         best: bool = False,
-        **others: Any,
+        **kwargs: Any,
     ) -> Self:
         """The model that `save` wrote, or the one in a folder of `mepg train`.
 
-        :param env: to go on learning in; without one the model can only predict. Of an id, as many copies are made as
-            the model was trained with, or `n_envs`
-        :param custom_objects: as `others`, in a dictionary
+        :param env: to continue learning in; without one the model can only predict. Of an id, as many copies are made
+            as the model was trained with, or `n_envs`
+        :param custom_objects: as `kwargs`, in a dictionary
         :param print_system_info: print the versions that it was saved with, and those that are here
         :param best: of a run's folder, the policy of its best evaluation; it continues to learn with a new Adam
-        :param others: arguments of the class that are to be other than they were saved, such as buffer_size
+        :param kwargs: arguments of the class that are to differ, such as buffer_size; None: as they were saved
         """
         require_new_episodes(force_reset)
-        custom = _replacements(custom_objects, predicts_only=env is None)
+        custom = storage.custom_arguments(custom_objects, predicts_only=env is None)
         saved = read_model(path, env)
-        config = saved.identity.config
-        kind = cls if cls.algorithm else _class_of(config.algorithm)
-        if config.algorithm != kind.algorithm:
-            raise UsageError(
-                f"{name_of(path)} holds {config.algorithm}, not {kind.algorithm}: load it with mepg.load, "
-                f"or mepg.algorithm({config.algorithm!r}).load"
-            )
         if print_system_info:
-            print(f"saved with {_listed(saved.versions)}\nloaded with {_listed(versions(config.backend))}")
-        same = run_settings({name: value for name, value in vars(config).items() if name not in OF_THIS_MACHINE})
-        count = config.envs if env is None or isinstance(env, str) else _count(env)
-        same |= {"spec": config.spec, "seed": config.seed, "device": device, "n_envs": count}
-        model = kind(**same | custom | others)
-        if not isinstance(env, str | None) and model.n_envs != count:
-            raise UsageError(f"n_envs={model.n_envs} makes copies of an environment by its id; this one is ready-made")
-        model._restore(saved, path, best=best)
+            storage.print_versions(saved)
+        model = storage.make_model(cls, saved, path, env, {"device": device, **custom, **kwargs})
+        model._maybe_learner = storage.restore(saved, model._config, path, model._learning_lock, best=best)
+        model.num_timesteps = model._maybe_learner.training.step if best else saved.num_timesteps
         if env is not None:
             model.set_env(env)
-        assert isinstance(model, cls)
         return model
 
+    def __reduce_ex__(self, _: Any) -> Any:
+        raise TypeError("a model cannot be pickled: model.save(path), or model.save(io.BytesIO()), and mepg.load")
 
-add_missing(Model)
+    def __copy__(self) -> Self:
+        """As a deep copy: two models cannot share what they learn."""
+        return copy.deepcopy(self)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A model of its own, with all that this one has learned.
 
-def _replacements(custom_objects: Any, *, predicts_only: bool) -> dict[str, Any]:
-    """The arguments among them, without stand-ins for what Stable-Baselines3 might not be able to unpickle.
+        If the environment was given by its id, the copy makes its own and continues just as this one would. An
+        environment object is not copied, because many simulators would break: give the copy one with `set_env`.
+        """
+        self._learning_lock.refuse_other_threads("save it, or copy it in a callback")
+        twin = object.__new__(type(self))
+        memo[id(self)] = twin
+        own = {"_learning_lock": LearningLock(), "_log": TrainingLog(self.verbose), "_maybe_learner": None}
+        others = {name: copy.deepcopy(value, memo) for name, value in vars(self).items() if name not in own}
+        vars(twin).update(own | others)
+        if self._maybe_learner is not None:
+            twin._maybe_learner = self._maybe_learner.copy(twin._config, twin._learning_lock)
+        return twin
 
-    Its zoo gives two schedules, which no file of ours holds, and a learning rate of 0 to a model that only predicts.
-    """
-    if not isinstance(custom_objects, Mapping | None):
-        raise UsageError(f"custom_objects is a dictionary of arguments, not {custom_objects!r:.80}")
-    stand_ins = {"lr_schedule", "clip_range"}
-    if custom_objects and predicts_only and custom_objects.get("learning_rate") == 0:
-        stand_ins.add("learning_rate")
-    return {name: value for name, value in (custom_objects or {}).items() if name not in stand_ins}
+    # What it was made with, by Stable-Baselines3's names
 
+    @property
+    def spec(self) -> Any:
+        """The algorithm's, with the arguments that were given."""
+        return self._config.spec
 
-def _listed(versions: Mapping[str, str]) -> str:
-    return (
-        ", ".join(f"{name} {version}" for name, version in versions.items()) or "versions that the file does not name"
-    )
+    @property
+    def seed(self) -> int:
+        return self._config.seed
 
-
-def algorithm(name: str) -> type[Model]:
-    """The class for any name that `mepg list` prints, such as "me-sac-r", or for "my_module:name" of your own."""
-    algos.import_named(name)
-    return _class_of(name)
-
-
-def _class_of(name: str) -> type[Model]:
-    found = algos.find(name)
-    for kind in _subclasses(Model):
-        if kind.algorithm == name:
-            return kind
-    title = "".join(c if c.isalnum() else "_" for c in name).upper()
-    return type(title, (Model,), {"algorithm": name, "__doc__": found.summary})
-
-
-def load(path: Location, env: Any = None, **others: Any) -> Model:
-    """A model of whichever algorithm, from `save`'s file or a folder of `mepg train`."""
-    return Model.load(path, env, **others)
-
-
-def _subclasses(kind: type[Model]) -> list[type[Model]]:
-    return [below for child in kind.__subclasses__() for below in (child, *_subclasses(child))]
+    device = property(lambda _: "cpu")
+    (
+        learning_rate, buffer_size, learning_starts, batch_size, tau, gamma, n_steps, train_freq, gradient_steps,
+        action_noise, policy_delay, target_update_interval, target_policy_noise, target_noise_clip, ent_coef,
+        target_entropy, top_quantiles_to_drop_per_net, exploration_initial_eps, exploration_final_eps,
+        exploration_steps, max_grad_norm, dropout_p, policy_kwargs,
+    ) = spec_attributes()  # fmt: skip
 
 
-def _prepare(threads: int) -> None:
-    """Set the number of threads, once for each process."""
-    global _PREPARED
-    if _PREPARED is None:
-        limit_threads(threads)
-        _PREPARED = threads
-    elif threads != _PREPARED:
-        raise UsageError(f"threads={threads}: this process computes with {_PREPARED}, which its first model chose")
-
-
-_PREPARED: int | None = None
-
-
-def _count(env: Any) -> int:
-    return int(getattr(env, "num_envs", 1))
+add_unsupported(Model)

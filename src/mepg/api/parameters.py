@@ -7,39 +7,62 @@ from typing import Any
 
 import numpy as np
 
+from mepg.api.files import Location, read_model
+from mepg.api.learner import Learner
 from mepg.errors import UsageError, unknown
+from mepg.storage.checkpoint import flatten, unflatten
 from mepg.storage.files import Arrays
 
+PREFIX = "agent."  # of the arrays' names in files
 
-def nested(arrays: Arrays) -> dict[str, Any]:
-    """{"actor.params.0.w": ...} as {"actor": {"params": {"0": {"w": ...}}}}, of copies."""
+
+def get_parameters(learner: Learner) -> dict[str, Any]:
+    """Copies of an agent's arrays: {"actor": {"params": {"0": {"w": ...}}}}."""
     tree: dict[str, Any] = {}
-    for name, array in arrays.items():
-        *path, last = name.split(".")
-        inner = tree
-        for part in path:
-            inner = inner.setdefault(part, {})
-        inner[last] = np.array(array)
+    with learner.lock:
+        for name, array in _arrays(learner.state).items():
+            *path, last = name.split(".")
+            inner = tree
+            for part in path:
+                inner = inner.setdefault(part, {})
+            inner[last] = np.array(array)
     return tree
 
 
-def flat(tree: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """The inverse of `nested`."""
-    found: dict[str, Any] = {}
+def set_parameters(learner: Learner, source: Location | Mapping[str, Any], *, exact_match: bool) -> None:
+    """Put arrays into an agent's state: those of a file that `save` wrote, or what `get_parameters` returned."""
+    values = _flatten_dict(source) if isinstance(source, Mapping) else _without_prefix(read_model(source).arrays)
+    with learner.lock:
+        learner.set_state(_with_parameters(learner.state, values, exact_match=exact_match))
+
+
+def _flatten_dict(tree: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
+    arrays: dict[str, Any] = {}
     for name, value in tree.items():
-        found |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return found
+        path = f"{prefix}{name}"
+        arrays |= _flatten_dict(value, f"{path}.") if isinstance(value, Mapping) else {path: value}
+    return arrays
 
 
-def replaced(arrays: Arrays, given: Mapping[str, Any], *, all_of_them: bool) -> Arrays:
-    """The arrays, with those that are given in their place; a UsageError says which does not fit."""
-    missing = [name for name in arrays if name not in given]
-    if all_of_them and missing:
+def _with_parameters(state: Any, values: Mapping[str, Any], *, exact_match: bool) -> Any:
+    """The state with these values in the place of its own; a UsageError says which does not fit."""
+    arrays = _arrays(state)
+    missing = [name for name in arrays if name not in values]
+    if exact_match and missing:
         raise UsageError(f"{missing[0]} is missing: exact_match=False sets only what is given")
-    for name in given:
+    for name in values:
         if name not in arrays:
             raise unknown("parameter", name, arrays)
-    return arrays | {name: _like(value, arrays[name], name) for name, value in given.items()}
+    arrays |= {name: _like(value, arrays[name], name) for name, value in values.items()}
+    return unflatten({PREFIX + name: array for name, array in arrays.items()}, state, "agent")
+
+
+def _arrays(state: Any) -> Arrays:
+    return _without_prefix(flatten(state, "agent"))
+
+
+def _without_prefix(arrays: Arrays) -> Arrays:
+    return {name.removeprefix(PREFIX): array for name, array in arrays.items()}
 
 
 def _like(value: Any, expected: Any, name: str) -> Any:

@@ -1,16 +1,15 @@
-"""A model's files: what it has learned, its replay memory, and copies of it."""
+"""A model's files: its agent, which is saved and loaded, and its replay buffer."""
 
 from __future__ import annotations
 
-import copy
-import threading
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from mepg.api.acting import Acting, Loaded
-from mepg.api.files import Location, SavedModel, name_of, read_model, read_rows, run_at, write, write_rows
-from mepg.api.parameters import flat, nested, replaced
-from mepg.envs.vector import make_envs
+from mepg.api.arguments import pop_run_settings
+from mepg.api.files import Location, SavedModel, name_of, read_transitions, run_folder, write, write_transitions
+from mepg.api.learner import Learner, LearningLock, TrainingState
+from mepg.api.model_config import ModelConfig, count_envs
 from mepg.errors import UsageError
 from mepg.settings import describe
 from mepg.storage.checkpoint import flatten, unflatten
@@ -21,164 +20,141 @@ from mepg.storage.policy import read_best, ready_to_learn
 from mepg.training.config import Config
 from mepg.training.loop import Loop
 from mepg.training.program import Program
-from mepg.training.queries import AgentQueries
-from mepg.training.replay import Replay
+
+if TYPE_CHECKING:
+    from mepg.api.model import Model
+
+M = TypeVar("M", bound="Model")
 
 # What Stable-Baselines3 would leave out of a file, or is asked to, and is not in ours anyway.
 NOT_SAVED = frozenset(
     ("replay_buffer", "rollout_buffer", "env", "eval_env", "logger", "ep_info_buffer", "ep_success_buffer",
      "tensorboard_log", "verbose", "device")
 )  # fmt: skip
+OF_THE_MACHINE = ("threads", "backend")  # settings of a run that a file does not bring along from another machine
 
 
-class Storage(Acting):
-    """Saved, loaded and copied."""
+def save(learner: Learner, path: Location, first_step: int) -> None:
+    """Write all but the replay buffer.
 
-    @property
-    def replay_buffer(self) -> Replay | None:
-        return None if self._standing is None else self._standing.replay
-
-    def get_parameters(self) -> dict[str, Any]:
-        """All arrays of the agent's state, by name: {"actor": {"params": {"0": {"w": ...}}}}; copies."""
-        with self._still() as now:
-            return nested(_by_name(self._program.unflatten(now.held)))
-
-    def set_parameters(
-        self,
-        load_path_or_dict: Location | dict[str, Any],
-        exact_match: bool = True,
-        device: str = "auto",
-    ) -> None:
-        """Put other numbers into the agent's state: what `get_parameters` gave, or a file that `save` wrote.
-
-        :param exact_match: refuse unless all are given; False: set only those that are given
-        """
-        require_cpu(device)
-        if isinstance(load_path_or_dict, dict):
-            given = flat(load_path_or_dict)
-        else:
-            arrays = read_model(load_path_or_dict).arrays
-            given = {name.removeprefix("agent."): array for name, array in arrays.items()}
-        with self._still() as now:
-            state = self._program.unflatten(now.held)
-            arrays = replaced(_by_name(state), given, all_of_them=exact_match)
-            named = {f"agent.{name}": array for name, array in arrays.items()}
-            now.held = self._program.flatten(unflatten(named, state, "agent"))
-
-    def save(self, path: Location, exclude: Any = None, include: Any = None) -> None:
-        """Write the model to a file, or into an open one: networks, optimisers, normaliser, spec and counters.
-
-        The replay memory is not among them: `save_replay_buffer`.
-        """
-        if include:
-            raise UsageError(f"include={include!r}: a model's file holds all but the replay memory: save_replay_buffer")
-        if kept := [name for name in exclude or () if name not in NOT_SAVED]:
-            raise UsageError(f"exclude={kept!r}: a model's file holds all that it takes to load it; leave exclude out")
-        spaces = self._need_spaces()
-        with self._still() as now:
-            if isinstance(now, Loop):
-                now.settle()  # networks that are no longer finite are not worth a file
-            arrays = flatten(self._program.unflatten(now.held), "agent")
-            identity = Identity(self._config, spaces)
-            saved = SavedModel(
-                identity, now.step, self.num_timesteps, now.next_episode, arrays, versions(self._config.backend)
-            )
-            content = saved.to_bytes()
-        write(path, ".zip", content)
-
-    def _restore(self, saved: SavedModel, path: Location, *, best: bool) -> None:
-        """Take on what a file holds, without an environment to learn in."""
-        (config, spaces), steps, num_timesteps = saved.identity, saved.steps, saved.num_timesteps
-        assert spaces is not None
-        self._spaces = spaces
-        self._config = replace(self._make_config(spaces.id, self._n_envs), backend=Program.backend)
-        agent = self._config.build(spaces.sizes)
-        self._program, self._questions = Program(self._config, agent, spaces.sizes), AgentQueries(agent, self.seed)
-        template = self._program.template
-        try:
-            state = unflatten(saved.arrays, template, "agent")
-        except Damaged as damage:
-            _require_same_networks(saved, self._config, name_of(path))
-            raise UsageError(f"{name_of(path)} is damaged: {damage}") from None
-        if best:
-            online, steps, _ = read_best(run_at(path), config, template)
-            state, num_timesteps = ready_to_learn(online, template), steps
-        self._standing = Loaded(self._program.flatten(state), steps, saved.episodes, None, threading.RLock())
-        self._learn_began_at = steps - num_timesteps
-
-    def save_replay_buffer(self, path: Location) -> None:
-        """Write the replay memory to a file of its own."""
-        with self._still() as now:
-            if now.replay is None:
-                raise UsageError("this model has no replay memory: it was loaded, and has not learned since")
-            rows = now.replay.read(now.replay.oldest, now.replay.count)
-        write_rows(path, rows)
-
-    def load_replay_buffer(self, path: Location, truncate_last_traj: bool = True) -> None:  # noqa: ARG002
-        """Read what `save_replay_buffer` wrote. `truncate_last_traj` is for hindsight, which is not here."""
-        loop = self._need_loop()
-        rows = read_rows(path, loop.replay.width)
-        with self._still():
-            loop.replace_rows(rows)
-
-    def __reduce_ex__(self, _: Any) -> Any:
-        raise TypeError("a model cannot be pickled: model.save(path), or model.save(io.BytesIO()), and mepg.load")
-
-    def __copy__(self) -> Self:
-        """As a deep copy: two models cannot share what they learn."""
-        return copy.deepcopy(self)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """A model of its own, with all that this one has learned.
-
-        If the environment was given by its id, the copy makes its own and goes on just as this one would. An
-        environment object is not copied, because many simulators would break: give the copy one with `set_env`.
-        """
-        self._refuse_while_learning_elsewhere("save it, or copy it in a callback")
-        ours: dict[str, Any] = {"_learning": threading.Lock(), "_learner": None, "_standing": None, "_env": None}
-        ours |= {"_logger": None, "_custom_logger": False}
-        shared = {name: vars(self)[name] for name in ("_program", "_config") if name in vars(self)}
-        twin = object.__new__(type(self))
-        memo[id(self)] = twin
-        vars(twin).update(ours | shared)
-        vars(twin).update({k: copy.deepcopy(v, memo) for k, v in vars(self).items() if k not in ours | shared})
-        now = self._standing
-        if isinstance(now, Loop) and self._env_id is not None:
-            snapshot = now.snapshot()
-            twin._enter(make_envs(self._env_id, now.envs.count, self.seed), self._env_id)
-            loop = twin._need_loop()
-            loop.replay.restore_from(now.replay)
-            loop.restore(snapshot)
-            loop.left = now.left
-        elif now is not None:
-            replay = None
-            if now.replay is not None:
-                replay = Replay(now.replay.capacity, now.replay.sizes)
-                replay.restore_from(now.replay)
-            held = self._program.flatten(self._program.unflatten(now.held))
-            twin._standing = Loaded(held, now.step, now.next_episode, replay, threading.RLock())
-        return twin
+    :param first_step: the step at which `num_timesteps` was 0
+    """
+    with learner.lock:
+        training, config = learner.training, learner.config
+        if isinstance(training, Loop):
+            training.check_finite()  # networks that are no longer finite are not worth a file
+        saved = SavedModel(
+            Identity(config, learner.spaces),
+            training.step,
+            training.step - first_step,
+            training.next_episode,
+            flatten(learner.state, "agent"),
+            versions(config.backend),
+        )
+        content = saved.to_bytes()
+    write(path, ".zip", content)
 
 
-def require_cpu(device: Any) -> None:
-    """Refuse another device."""
-    if str(device) not in ("auto", "cpu"):
-        raise UsageError(f"device={device!r}: mepg computes on the CPU")
+def save_replay_buffer(learner: Learner, path: Location) -> None:
+    """Write the transitions, the oldest first."""
+    with learner.lock:
+        replay = learner.training.replay
+        if replay is None:
+            raise UsageError("this model has no replay buffer: it was loaded, and has not learned since")
+        transitions = replay.read(replay.oldest, replay.count)
+    write_transitions(path, transitions)
 
 
-def _require_same_networks(saved: SavedModel, config: Config, name: str) -> None:
-    """If a file's arrays fit the networks that were saved, but not these: say what was asked to be different."""
-    then, spaces = saved.identity
-    assert spaces is not None
+def load_replay_buffer(learner: Learner, path: Location) -> None:
+    """Replace the transitions by those of a file."""
+    loop = learner.loop
+    transitions = read_transitions(path, loop.replay.width)
+    with loop.lock:
+        loop.replace_rows(transitions)
+
+
+def require_whole(exclude: Any, include: Any) -> None:
+    """Refuse a file that would hold more or less than `save` writes."""
+    if include:
+        raise UsageError(f"include={include!r}: a model's file holds all but the replay buffer: save_replay_buffer")
+    names = exclude if isinstance(exclude, Iterable) and not isinstance(exclude, str) else [exclude]
+    if kept := [name for name in names if name is not None and name not in NOT_SAVED]:
+        raise UsageError(f"exclude={kept!r}: a model's file holds all that it takes to load it; leave exclude out")
+
+
+def make_model(kind: type[M], saved: SavedModel, path: Location, env: Any, arguments: dict[str, Any]) -> M:
+    """A model without what it has learned, made with the arguments that were saved.
+
+    :param kind: a class of the algorithm that was saved, or `Model`, which stands for any
+    :param arguments: those that are to differ; None: as it was saved
+    """
+    from mepg.api.classes import class_of  # which needs Model, and Model this module
+
+    config = saved.identity.config
+    made = kind if kind.algorithm else class_of(config.algorithm)
+    if config.algorithm != made.algorithm:
+        raise UsageError(
+            f"{name_of(path)} holds {config.algorithm}, not {made.algorithm}: load it with mepg.load, "
+            f"or mepg.algorithm({config.algorithm!r}).load"
+        )
+    settings = pop_run_settings({name: value for name, value in vars(config).items() if name not in OF_THE_MACHINE})
+    count = count_envs(env, config.envs)
+    saved_arguments = {**settings, "spec": config.spec, "seed": config.seed, "n_envs": count}
+    model = made(**saved_arguments | {name: value for name, value in arguments.items() if value is not None})
+    if not isinstance(env, str | None) and model.n_envs != count:
+        raise UsageError(f"n_envs={model.n_envs} makes copies of an environment by its id; this one is ready-made")
+    assert isinstance(model, kind)
+    return model
+
+
+def custom_arguments(custom_objects: Any, *, predicts_only: bool) -> dict[str, Any]:
+    """The arguments in `custom_objects`, without what Stable-Baselines3's zoo gives for pickles that cannot be read.
+
+    That is two schedules, which no file of ours holds, and a learning rate of 0 for a model that only predicts.
+    """
+    if not isinstance(custom_objects, Mapping | None):
+        raise UsageError(f"custom_objects is a dictionary of arguments, not {custom_objects!r:.80}")
+    arguments = dict(custom_objects or {})
+    for schedule in ("lr_schedule", "clip_range"):
+        arguments.pop(schedule, None)
+    if predicts_only and arguments.get("learning_rate") == 0:
+        del arguments["learning_rate"]
+    return arguments
+
+
+def print_versions(saved: SavedModel) -> None:
+    """Of the packages that a model was saved with, and of those that are here."""
+    for verb, packages in {"saved": saved.versions, "loaded": versions(saved.identity.config.backend)}.items():
+        print(f"{verb} with {', '.join(f'{name} {version}' for name, version in packages.items())}")
+
+
+def restore(
+    saved: SavedModel, model_config: ModelConfig, path: Location, learning_lock: LearningLock, *, best: bool
+) -> Learner:
+    """What a file holds, without an environment to learn in.
+
+    :param model_config: of the new model, which may differ from the saved one where no network depends on it
+    :param best: of a run's folder, the policy of its best evaluation
+    """
+    (saved_config, spaces), steps = saved.identity, saved.steps
+    config = replace(model_config.run_config(spaces.id), backend=Program.backend)
+    program = Program(config, config.build(spaces.sizes), spaces.sizes)
     try:
-        unflatten(saved.arrays, Program(then, then.build(spaces.sizes), spaces.sizes).template, "agent")
-    except Damaged:
-        return
-    before, now = ({**describe(one.spec), "normalize_obs": str(one.normalize_obs)} for one in (then, config))
+        state = unflatten(saved.arrays, program.template, "agent")
+    except Damaged as damage:
+        _require_same_networks(saved_config, config, name_of(path))
+        raise UsageError(f"{name_of(path)} is damaged: {damage}") from None
+    if best:
+        networks, steps, _ = read_best(run_folder(path), saved_config, program.template)
+        state = ready_to_learn(networks, program.template)
+    training = TrainingState(program.flatten(state), steps, saved.episodes, None)
+    return Learner(config, spaces, program, training, learning_lock)
+
+
+def _require_same_networks(saved: Config, config: Config, name: str) -> None:
+    """If other settings than the saved ones were asked for, they are why the arrays of a file do not fit."""
+    before, now = ({**describe(each.spec), "normalize_obs": str(each.normalize_obs)} for each in (saved, config))
     different = [field for field in before | now if before.get(field) != now.get(field)]
-    shown = ", ".join(f"{field}={before.get(field)} there, {now.get(field)} here" for field in different)
-    raise UsageError(f"{name} holds other networks than were asked for ({shown}): load it without that argument")
-
-
-def _by_name(state: Any) -> dict[str, Any]:
-    return {name.removeprefix("agent."): array for name, array in flatten(state, "agent").items()}
+    if different:
+        shown = ", ".join(f"{field}={before.get(field)} there, {now.get(field)} here" for field in different)
+        raise UsageError(f"{name} holds other networks than were asked for ({shown}): load it without that argument")

@@ -1,4 +1,4 @@
-"""A model's environments with the face of Stable-Baselines3's VecEnv; of that library only the names are used."""
+"""A model's environments with the interface of Stable-Baselines3's VecEnv; of that library only the names are used."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from mepg.api.arguments import integer
 from mepg.envs.spaces import StepResult
 from mepg.envs.vector import Envs
 from mepg.errors import UsageError
-from mepg.words import many
 
 Indices = None | int | Iterable[int]  # all environments, one, or some
 
@@ -22,11 +22,11 @@ Indices = None | int | Iterable[int]  # all environments, one, or some
 class VecEnv:
     """The environments that a model learns in.
 
-    Resetting or stepping them ends the current episodes: `use` is called first.
+    :param before_use: called before they are reset or stepped, which ends the current episodes
     """
 
-    def __init__(self, envs: Envs, use: Callable[[], None]) -> None:
-        self._envs, self._use = envs, use
+    def __init__(self, envs: Envs, before_use: Callable[[], None]) -> None:
+        self._envs, self._before_use = envs, before_use
         self.num_envs = envs.count
         self.observation_space, self.action_space = envs.spaces.observation_space, envs.spaces.action_space
         self.reset_infos: list[dict[str, Any]] = [{} for _ in range(envs.count)]
@@ -40,12 +40,13 @@ class VecEnv:
 
     def seed(self, seed: int | None = None) -> list[int]:
         """Set the seed of the next reset; gives each environment's own."""
-        self._seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else int(seed)
+        drawn = np.random.SeedSequence().generate_state(1)[0]
+        self._seed = int(drawn) if seed is None else integer("seed", seed, least=0)
         return [self._seed + index for index in range(self.num_envs)]
 
     def reset(self) -> npt.NDArray[Any]:
         """The first observations of new episodes. [E, S]"""
-        self._use()
+        self._before_use()
         seed, self._seed = self._seed, None
         self._envs.abandon(seed)
         return self._stack(
@@ -58,23 +59,19 @@ class VecEnv:
         return self.step_wait()
 
     def step_async(self, actions: npt.ArrayLike) -> None:
-        space = self._envs.spaces.actions
-        shape, own = (self.num_envs, *space.shape), np.array(actions, space.dtype)  # a copy: it becomes theirs
-        if own.shape != shape:
-            raise UsageError(f"actions for {many(self.num_envs, 'environment')} have shape {shape}, not {own.shape}")
-        self._actions = own
+        self._actions = self._envs.spaces.read_own_actions(actions, self.num_envs)
 
     def step_wait(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], list[Any]]:
         if self._actions is None:
             raise UsageError("there are no actions to wait for: step_async comes first")
-        self._use()
+        self._before_use()
         actions, self._actions = self._actions, None
         results = self._envs.take(actions)
         obs = self._stack(
             self._envs.begin(index, None) if result.over else result.obs for index, result in enumerate(results)
         )
         rewards = np.array([result.reward for result in results], np.float32)
-        return obs, rewards, np.array([result.over for result in results]), infos_of(results)
+        return obs, rewards, np.array([result.over for result in results]), vec_env_infos(results)
 
     def _stack(self, observations: Iterable[npt.NDArray[np.float32]]) -> npt.NDArray[Any]:
         return np.stack(list(observations)).astype(self.observation_space.dtype, copy=False)
@@ -82,7 +79,7 @@ class VecEnv:
     def close(self) -> None:
         self._envs.close()
 
-    # What is inside
+    # Attributes and methods of the single environments
 
     @property
     def _single(self) -> Sequence[gymnasium.Env[Any, Any]] | None:
@@ -113,13 +110,13 @@ class VecEnv:
         for index in self._get_indices(indices):
             self._single[index].set_wrapper_attr(attr_name, value)
 
-    def env_method(self, method_name: str, *arguments: Any, indices: Indices = None, **keywords: Any) -> list[Any]:
+    def env_method(self, method_name: str, *args: Any, indices: Indices = None, **kwargs: Any) -> list[Any]:
         if self._single is None:
             if len(set(self._get_indices(indices))) != self.num_envs:
                 raise UsageError("environments in other processes can only be called all together: leave out indices")
-            return list(self._envs.original.unwrapped.call(method_name, *arguments, **keywords))
+            return list(self._envs.original.unwrapped.call(method_name, *args, **kwargs))
         methods = [self._single[index].get_wrapper_attr(method_name) for index in self._get_indices(indices)]
-        return [method(*arguments, **keywords) for method in methods]
+        return [method(*args, **kwargs) for method in methods]
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: Indices = None) -> list[bool]:
         """Whether each is wrapped in this class; False in other processes, where we cannot look."""
@@ -153,11 +150,11 @@ class VecEnv:
         return list(indices) if isinstance(indices, Iterable) else [indices]
 
     def getattr_depth_check(self, name: str, already_found: bool) -> str | None:
-        """Who hides an attribute of theirs: Stable-Baselines3's wrappers ask this of the environment inside."""
+        """Which class hides an attribute: Stable-Baselines3's wrappers call this of the environment that they wrap."""
         return f"{type(self).__module__}.{type(self).__name__}" if already_found and hasattr(self, name) else None
 
 
-def known_to_stable_baselines(env: Any) -> Any:
+def register_with_stable_baselines(env: Any) -> Any:
     """The same environment. If Stable-Baselines3 is loaded, its `isinstance(env, VecEnv)` then holds for ours."""
     library = sys.modules.get("stable_baselines3.common.vec_env.base_vec_env")
     if library is not None:
@@ -165,7 +162,7 @@ def known_to_stable_baselines(env: Any) -> Any:
     return env
 
 
-def infos_of(results: Iterable[StepResult]) -> list[dict[str, Any]]:
+def vec_env_infos(results: Iterable[StepResult]) -> list[dict[str, Any]]:
     """Infos as in a VecEnv. It begins the next episode at once, so an episode's last observation is in its info."""
     return [
         {**result.info, "terminal_observation": result.obs, "TimeLimit.truncated": result.alive}
@@ -181,3 +178,10 @@ def _is_wrapped(env: Any, wrapper: type[Any]) -> bool:
             return True
         env = env.env
     return False
+
+
+def find_vec_normalize(env: Any) -> Any:
+    """Stable-Baselines3's VecNormalize, if it is `env` or one of the environments that `env` wraps; or else None."""
+    while env is not None and type(env).__name__ != "VecNormalize":
+        env = getattr(env, "venv", None)
+    return env

@@ -23,7 +23,7 @@ class Products(NamedTuple):
     """The matrix products of one update, forward and backward."""
 
     always: list[Shape]
-    now_and_then: list[Shape]  # what is due only at some updates: the policy's, where it is delayed
+    delayed: list[Shape]  # the policy's, where it is not updated every time
 
 
 def multiplications(agent: Agent, sizes: Sizes, batch_size: int) -> Products:
@@ -35,16 +35,16 @@ def multiplications(agent: Agent, sizes: Sizes, batch_size: int) -> Products:
     def update(state: Any, rows: Array, numbers: Array) -> Any:
         return agent.update(state, unpack(rows, numbers, sizes), key)[0]
 
-    seen = jax.make_jaxpr(update)(jax.eval_shape(agent.init, key), rows, numbers).jaxpr
-    needed, _ = dce_jaxpr(seen, [True] * len(seen.outvars))
+    traced = jax.make_jaxpr(update)(jax.eval_shape(agent.init, key), rows, numbers).jaxpr
+    live, _ = dce_jaxpr(traced, [True] * len(traced.outvars))
     products = Products([], [])
-    for shape, conditional in _products(needed):
-        (products.now_and_then if conditional else products.always).append(shape)
+    for shape, conditional in _products(live):
+        (products.delayed if conditional else products.always).append(shape)
     return products
 
 
 def _products(jaxpr: Any, conditional: bool = False) -> Iterator[tuple[Shape, bool]]:
-    """Every product, and whether it depends on a condition; those of a loop as often as it goes round."""
+    """Every product, and whether it depends on a condition; those of a loop once for each iteration."""
     for equation in jaxpr.eqns:
         if equation.primitive.name == "dot_general":
             shape, times = _shape(equation)
@@ -56,15 +56,15 @@ def _products(jaxpr: Any, conditional: bool = False) -> Iterator[tuple[Shape, bo
 
 def _shape(equation: Any) -> tuple[Shape, int]:
     """The shape of an equation as a product of two matrices, and how many such products it is."""
-    (left_summed, right_summed), (left_many, right_many) = equation.params["dimension_numbers"]
+    (left_contracting, right_contracting), (left_batch, right_batch) = equation.params["dimension_numbers"]
     a, b = (var.aval.shape for var in equation.invars)
 
     def size(shape: tuple[int, ...], axes: Any) -> int:
         return math.prod(shape[axis] for axis in axes)
 
-    m = math.prod(a) // (size(a, left_summed) * size(a, left_many))
-    n = math.prod(b) // (size(b, right_summed) * size(b, right_many))
-    return (m, size(a, left_summed), n), size(a, left_many)
+    m = math.prod(a) // (size(a, left_contracting) * size(a, left_batch))
+    n = math.prod(b) // (size(b, right_contracting) * size(b, right_batch))
+    return (m, size(a, left_contracting), n), size(a, left_batch)
 
 
 class Multiplier:

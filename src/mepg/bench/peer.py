@@ -12,8 +12,8 @@ from typing import Any
 import gymnasium
 
 WARMUP = 300
-CLASSES = {"crossq": "CrossQ"}  # the others are in capitals
-# Where this package's defaults are not the same for all; for DQN a greedy action is computed at nearly every step.
+CLASSES = {"crossq": "CrossQ"}  # other classes have names in capitals
+# This package's settings of each algorithm, beside those that all share. DQN acts greedily at nearly every step.
 ARGUMENTS = {
     "td3": {"policy_delay": 2},
     "crossq": {"learning_rate": 1e-3, "policy_delay": 3},
@@ -30,34 +30,34 @@ ARGUMENTS = {
 
 
 def main() -> None:
-    """Learn until the other side hangs up."""
+    """Learn until standard input is closed."""
     task = json.loads(sys.argv[1])
     (learn_in_rltools if task["library"] == "rltools" else learn_as_sb3)(task)
 
 
-class Told:
-    """Waits for the next command between two stretches of steps."""
+class Turns:
+    """Times a stretch of steps for each line on standard input, and waits for the next line in between."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         self.steps = task["steps"]
-        self.began = self.used = 0.0
+        self.start = self.processor_start = 0.0
 
-    def goes_on(self, step: int) -> bool:
-        """Whether to take another step."""
+    def next_step(self, step: int) -> bool:
+        """Whether to take another step; waits for the next turn, if one has ended."""
         done = step - WARMUP - 10
         if done < 0 or done % self.steps:
             return True
         answer: dict[str, float] = {"ready": True}
         if done > 0:
             answer = {
-                "seconds": (time.perf_counter() - self.began) / self.steps,
-                "processor": (time.process_time() - self.used) / self.steps,
+                "seconds": (time.perf_counter() - self.start) / self.steps,
+                "processor": (time.process_time() - self.processor_start) / self.steps,
                 "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             }
         print(json.dumps(answer), flush=True)
         if not sys.stdin.readline():
             return False
-        self.began, self.used = time.perf_counter(), time.process_time()
+        self.start, self.processor_start = time.perf_counter(), time.process_time()
         return True
 
 
@@ -71,9 +71,14 @@ def learn_in_rltools(task: dict[str, Any]) -> None:
         env.reset(seed=0)
         return env
 
-    more = {"enable_evaluation": False, "STEP_LIMIT": 10**8, "REPLAY_BUFFER_CAP": 1_000_000, "N_WARMUP_STEPS": WARMUP}
-    state, told, step = SAC(make, **more).State(0), Told(task), 0
-    while told.goes_on(step):
+    options = {
+        "enable_evaluation": False,
+        "STEP_LIMIT": 10**8,
+        "REPLAY_BUFFER_CAP": 1_000_000,
+        "N_WARMUP_STEPS": WARMUP,
+    }
+    state, turns, step = SAC(make, **options).State(0), Turns(task), 0
+    while turns.next_step(step):
         state.step()
         step += 1
 
@@ -86,11 +91,11 @@ def learn_as_sb3(task: dict[str, Any]) -> None:
     from stable_baselines3.common.callbacks import BaseCallback
 
     torch.set_num_threads(task["threads"])
-    told = Told(task)
+    turns = Turns(task)
 
     class AfterEachStep(BaseCallback):
         def _on_step(self) -> bool:
-            return told.goes_on(self.num_timesteps)
+            return turns.next_step(self.num_timesteps)
 
     name, library = task["algorithm"], stable_baselines3
     if task["library"] == "sbx":

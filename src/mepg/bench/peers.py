@@ -1,4 +1,4 @@
-"""Other libraries, each in a virtual environment of its own: none of them ever enters ours."""
+"""Other libraries, each in a virtual environment of its own."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 from mepg.errors import RunFailure, unknown
 
-# A CPU build of torch; without saying so, several gigabytes of another come along.
+# A CPU build: others are several gigabytes.
 TORCH = "torch==2.13.0"
 TASKS = ("pybullet", "pybullet_envs_gymnasium")
-# What is installed for each, one after the other. Torch by itself: what comes later is then content with it.
+# The packages of each library, in the order of installation. Torch is installed first: what follows then keeps it.
 PACKAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     "sb3": ((TORCH,), ("stable-baselines3", *TASKS)),
     "sbx": ((TORCH,), ("sbx-rl", *TASKS)),
-    "rltools": (("rltools[mkl]", "gymnasium"),),  # compiled by the C++ compiler that is there, with MKL's products
+    "rltools": (("rltools[mkl]", "gymnasium"),),  # needs a C++ compiler
 }
 _SCRIPT = Path(__file__).parent / "peer.py"
 
@@ -35,22 +35,21 @@ class Peer(NamedTuple):
 
 
 def prepare(name: str, folder: Path, say: Callable[[str], None]) -> Peer:
-    """Make the library's environment under `folder`, unless it is there already."""
+    """Make the library's virtual environment under `folder`, unless it exists."""
     if name not in PACKAGES:
         raise unknown("library", name, PACKAGES)
     home = folder / name
     python, done = home / "bin" / "python", home / ".installed"
     if not done.exists():
-        everything = ", ".join(package for packages in PACKAGES[name] for package in packages)
-        say(f"Installing {everything} into {home}: once, some minutes, 1 GB")
+        listed = ", ".join(package for packages in PACKAGES[name] for package in packages)
+        say(f"Installing {listed} into {home}: once, some minutes, 1 GB")
         venv.create(home, with_pip=True, clear=True)
         for packages in PACKAGES[name]:
             _pip(python, "install", *packages)
         done.touch()
-    listed = _pip(python, "freeze").split()
-    known = dict(line.split("==") for line in listed if line.count("==") == 1)
-    wanted = ("stable_baselines3", "stable-baselines3", "sbx-rl", "sbx_rl", "torch", "jax", "numpy", "rltools", "mkl")
-    return Peer(name, python, {key: version for key, version in known.items() if key in wanted})
+    installed = dict(line.split("==") for line in _pip(python, "freeze").split() if line.count("==") == 1)
+    shown = ("stable_baselines3", "stable-baselines3", "sbx-rl", "sbx_rl", "torch", "jax", "numpy", "rltools", "mkl")
+    return Peer(name, python, {key: version for key, version in installed.items() if key in shown})
 
 
 def _pip(python: Path, *arguments: str) -> str:

@@ -1,4 +1,4 @@
-"""One contender, in a process of its own: prepares, says so, and then works whenever it is told to.
+"""One contender, in a process of its own: prepares, reports that it is ready, then works once for each line it reads.
 
 `python -m mepg.bench.worker TASK`, a task in JSON. Answers are lines of JSON.
 """
@@ -9,56 +9,85 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol, Required, TypedDict, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 
 from mepg.system import peak_memory
 
 if TYPE_CHECKING:
+    from mepg.bench.multiplications import Multiplier
+    from mepg.core.types import Sizes
+    from mepg.envs.env import Env
+    from mepg.training.config import Config
+    from mepg.training.loop import Loop
     from mepg.training.program import Program
 
 WARMUP = 300  # steps
-Work = Callable[[], dict[str, float]]
+Measure = Callable[[], dict[str, float]]
+
+
+class Task(TypedDict, total=False):
+    """What a contender does."""
+
+    measurement: Required[str]  # one of _MEASUREMENTS
+    env: Required[str]
+    algorithm: str
+    set: Sequence[str]
+    backend: str
+    library: str  # if it is not this one: see `peer`
+    all_cores: bool  # instead of one
+    threads: int
+    steps: int  # of a loop, in one turn
+
+
+@runtime_checkable
+class Delayed(Protocol):
+    """A spec whose policy or targets are not updated at every update."""
+
+    actor_every: int
+    target_every: int
 
 
 def main() -> None:
-    """Work whenever told to, until standard input is closed."""
-    task: dict[str, Any] = json.loads(sys.argv[1])
-    from mepg.run.jax_process import configure_jax
+    """Measure once for each line on standard input, until it is closed."""
+    task: Task = json.loads(sys.argv[1])
+    from mepg.storage.compilation_cache import configure_jax
 
     configure_jax(task["threads"])
-    work = _TASKS[task["what"]](task)
+    measure = _MEASUREMENTS[task["measurement"]](task)
     print(json.dumps({"ready": True}), flush=True)
     for _ in sys.stdin:
-        answer = work()
+        answer = measure()
         memory = peak_memory() / 2**20
         print(json.dumps({**answer, "megabytes": memory}), flush=True)
 
 
-def _config(task: dict[str, Any], *settings: str) -> Any:
+def _config(task: Task, *settings: str) -> Config:
     from mepg.algos import import_named
     from mepg.training.config import Config
 
     import_named(task["algorithm"])  # the user named it
     settings = (*settings, *task.get("set", ()))
-    more = {"backend": task.get("backend", "auto"), "threads": task["threads"], "eval_every": 10**9, "steps": 10**8}
-    return Config.make(task["algorithm"], list(settings), env=task["env"], **more)
+    backend, threads = task.get("backend", "auto"), task["threads"]
+    config = Config.make(task["algorithm"], settings, env=task["env"], backend=backend, threads=threads)
+    return replace(config, steps=10**8, eval_every=10**9)
 
 
-def updates(task: dict[str, Any]) -> Work:
+def updates(task: Task) -> Measure:
     """An agent that learns from one batch, over and over, by XLA and in native code; and its multiplications alone."""
     from mepg.training.assembly import make_program
     from mepg.training.replay import row_width
 
     config, sizes = _config(task), _sizes(task["env"])
     spec, agent = config.spec, config.build(sizes)
-    choices = {"seconds": replace(config, backend="xla"), "native": config}
+    configs = {"seconds": replace(config, backend="xla"), "native": config}
     if config.threads > 1:
-        choices["native_alone"] = replace(config, threads=1)
-    programs = {name: make_program(each, agent, sizes)[0] for name, each in choices.items()}
+        configs["native_alone"] = replace(config, threads=1)
+    programs = {name: make_program(each, agent, sizes)[0] for name, each in configs.items()}
     rng = np.random.default_rng(0)
     rows = rng.uniform(-1, 1, (spec.updates_per_step * spec.batch_size, row_width(sizes))).astype(np.float32)
     if sizes.action_kind == "discrete":
@@ -67,13 +96,13 @@ def updates(task: dict[str, Any]) -> Work:
     multiply, count = _multiplier(config, sizes)
 
     def learner(program: Program) -> Callable[[], None]:
-        held, memory, step = program.init(), program.begin(program.nothing_yet(), 0, 0), 0
+        state, carry, step = program.init(), program.begin(program.empty_carry(), 0, 0), 0
 
         def learn() -> None:
-            nonlocal held, memory, step
+            nonlocal state, carry, step
             for _ in range(count // spec.updates_per_step):
                 step += 1
-                held, _, (_, memory) = program.learn(held, rows, numbers, memory, obs, step)
+                state, _, (_, carry) = program.learn(state, rows, numbers, carry, obs, step)
 
         return learn
 
@@ -83,121 +112,110 @@ def updates(task: dict[str, Any]) -> Work:
         if name == "seconds" or program.backend == "native"  # where there is a compiler
     }
 
-    def work() -> dict[str, float]:
+    def measure() -> dict[str, float]:
         answer = {"mflop": mflop}
         for name, learn in learners.items():
-            learn()  # the others have filled the cache with their own
+            learn()  # not timed: the others have filled the caches
             answer[name] = timed(learn) / count
         answer["multiplications"] = timed(multiply) / count
-        time.sleep(0.1)  # BLAS's threads go on spinning for a while, in the next one's way
+        time.sleep(0.1)  # BLAS's threads spin for a while longer, in the way of the next contender
         return answer
 
     mflop = sum(2 * m * k * n for m, k, n in multiply.shapes) / count / 1e6
-    work()
-    return work
+    measure()
+    return measure
 
 
-def loop(task: dict[str, Any]) -> Work:
+def loop(task: Task) -> Measure:
     """Training as it is, without evaluations; and what it cannot avoid, the multiplications and the environment."""
-    training = _make_loop(task)
-    steps, env, spec = iter(training), training.eval_env, training.config.spec
-    for _ in range(WARMUP + 10):
-        next(steps)
+    training, steps = _warm_loop(task)
+    env, spec = training.eval_env, training.config.spec
+    assert env is not None
     multiply, count = _multiplier(training.config, env.sizes)
     rng = np.random.default_rng(0)
     actions = np.array([env.spaces.actions.random(rng) for _ in range(task["steps"])], np.float32)
 
-    def simulate() -> None:
-        for action in actions:
-            if env.step(action).over:
-                env.reset(0)
-
     env.reset(0)
 
-    def work() -> dict[str, float]:
+    def measure() -> dict[str, float]:
         used = time.process_time()
         seconds = timed(lambda: [next(steps) for _ in range(task["steps"])]) / task["steps"]
         answer = {
             "seconds": seconds,
             "processor": (time.process_time() - used) / task["steps"],
-            "environment": timed(simulate) / task["steps"],
+            "environment": timed(lambda: _play(env, actions)) / task["steps"],
             "multiplications": timed(multiply) / count * spec.updates_per_step,
         }
-        time.sleep(0.1)  # BLAS's threads go on spinning for a while, in the next one's way
+        time.sleep(0.1)  # BLAS's threads spin for a while longer, in the way of the next contender
         return answer
 
-    return work
+    return measure
 
 
-def simulator(task: dict[str, Any]) -> Work:
-    """An environment's steps as it comes, and through this package: `Env`, and PyBullet in fewer calls."""
+def simulator(task: Task) -> Measure:
+    """Steps of an environment as it comes, and through this package: `Env`, and PyBullet in fewer calls."""
     import os
-
-    import gymnasium
 
     from mepg.envs.env import Env
     from mepg.envs.simulators import make
 
-    ours = Env(task["env"])
+    wrapped = Env(task["env"])
     os.environ["MEPG_BULLET"] = "plain"
-    bare = make(task["env"])
-    bare.reset(seed=0)
+    plain = make(task["env"])
+    plain.reset(seed=0)
     rng = np.random.default_rng(0)
     steps = 10 * task["steps"]  # of a few microseconds each
-    actions = np.array([ours.spaces.actions.random(rng) for _ in range(steps)], np.float32)
-    scaled = [ours.spaces.scale(action) for action in actions]
+    actions = np.array([wrapped.spaces.actions.random(rng) for _ in range(steps)], np.float32)
+    scaled = [wrapped.spaces.scale(action) for action in actions]
 
-    def through_ours() -> None:
-        for action in actions:
-            if ours.step(action).over:
-                ours.reset(0)
-
-    def as_it_comes(env: gymnasium.Env[Any, Any]) -> None:
+    def play_plain() -> None:
         for action in scaled:
-            _, _, terminated, truncated, _ = env.step(action)
+            _, _, terminated, truncated, _ = plain.step(action)
             if terminated or truncated:
-                env.reset(seed=0)
+                plain.reset(seed=0)
 
-    def work() -> dict[str, float]:
-        ours.reset(0)
-        bare.reset(seed=0)
-        through_ours()  # not timed: the first to run after another process finds the processor's caches cold
-        as_it_comes(bare)
+    def measure() -> dict[str, float]:
+        wrapped.reset(0)
+        plain.reset(seed=0)
+        _play(wrapped, actions)  # not timed: the others have filled the caches
+        play_plain()
         return {
-            "seconds": timed(through_ours) / steps,
-            "environment": timed(lambda: as_it_comes(bare)) / steps,
+            "seconds": timed(lambda: _play(wrapped, actions)) / steps,
+            "environment": timed(play_plain) / steps,
         }
 
-    return work
+    return measure
 
 
-def evaluation(task: dict[str, Any]) -> Work:
+def evaluation(task: Task) -> Measure:
     """Training, and an evaluation of ten episodes beside it."""
-    loop = _make_loop(task)
-    steps = iter(loop)
-    for _ in range(WARMUP + 10):
-        next(steps)
-    loop.evaluate()
+    training, steps = _warm_loop(task)
+    training.evaluate()
 
-    def work() -> dict[str, float]:
+    def measure() -> dict[str, float]:
         step = timed(lambda: [next(steps) for _ in range(task["steps"])]) / task["steps"]
-        evaluating = timed(loop.evaluate)
-        length = sum(episode.length for episode in loop.evaluations[loop.step])
-        return {"seconds": step, "evaluation": evaluating, "evaluation_steps": length}
+        seconds = timed(training.evaluate)
+        length = sum(episode.length for episode in training.evaluations[training.step])
+        return {"seconds": step, "evaluation": seconds, "evaluation_steps": length}
 
-    return work
+    return measure
 
 
-def first_step(task: dict[str, Any]) -> Work:
-    """Ready as soon as one step with an update has been taken."""
-    steps = iter(_make_loop(task))
-    for _ in range(WARMUP + 1):
-        next(steps)
+def first_step(task: Task) -> Measure:
+    """Ready after the first step with an update; measures nothing."""
+    _warm_loop(task, updates=1)
     return lambda: {}
 
 
-def _sizes(env_id: str) -> Any:
-    """Those of a task, without its simulator if it is one of the paper's."""
+def _play(env: Env, actions: Iterable[npt.NDArray[np.float32]]) -> None:
+    """Take these actions, in as many episodes as it takes."""
+    for action in actions:
+        if env.step(action).over:
+            env.reset(0)
+
+
+def _sizes(env_id: str) -> Sizes:
+    """Of an environment, without its simulator if it is one of the paper's."""
     from mepg.envs.env import Env
     from mepg.paper.tasks import PAPER_TASKS
 
@@ -208,34 +226,39 @@ def _sizes(env_id: str) -> Any:
     return env.sizes
 
 
-def _multiplier(config: Any, sizes: Any) -> tuple[Any, int]:
-    """The multiplications of as many updates as it takes until the same is due again, and how many that is."""
+def _multiplier(config: Config, sizes: Sizes) -> tuple[Multiplier, int]:
+    """The multiplications of one period of updates, after which the same are due again; and its length."""
     from mepg.bench.multiplications import Multiplier, multiplications
 
     spec = config.spec
-    actor_every, target_every = getattr(spec, "actor_every", 1), getattr(spec, "target_every", 1)
+    actor_every, target_every = (spec.actor_every, spec.target_every) if isinstance(spec, Delayed) else (1, 1)
     count = math.lcm(4, actor_every, target_every, spec.updates_per_step)
-    always, now_and_then = multiplications(config.build(sizes), sizes, spec.batch_size)
-    return Multiplier(always * count + now_and_then * (count // actor_every)), count
+    always, delayed = multiplications(config.build(sizes), sizes, spec.batch_size)
+    return Multiplier(always * count + delayed * (count // actor_every)), count
 
 
-def _make_loop(task: dict[str, Any]) -> Any:
+def _warm_loop(task: Task, updates: int = 10) -> tuple[Loop, Iterator[object]]:
+    """A training loop after so many steps with updates, and an iterator over its further steps."""
     from mepg.envs.env import Env
     from mepg.envs.vector import make_envs
     from mepg.training.assembly import assemble
 
     config = _config(task, f"warmup={WARMUP}")
-    return assemble(config, make_envs(config.env), Env(config.env))
+    training = assemble(config, make_envs(config.env), Env(config.env))
+    steps = iter(training)
+    for _ in range(WARMUP + updates):
+        next(steps)
+    return training, steps
 
 
-def timed(work: Callable[[], object]) -> float:
-    """Seconds."""
+def timed(function: Callable[[], object]) -> float:
+    """Seconds that a call takes."""
     start = time.perf_counter()
-    work()
+    function()
     return time.perf_counter() - start
 
 
-_TASKS: dict[str, Callable[[dict[str, Any]], Work]] = {
+_MEASUREMENTS: dict[str, Callable[[Task], Measure]] = {
     "updates": updates,
     "loop": loop,
     "simulator": simulator,

@@ -1,14 +1,13 @@
-"""The commands. Each module here is the command of that name, found without being listed anywhere. It has
+"""The commands. Each module here is the command of that name; they are not listed anywhere else. A command has
 
-    its docstring    one line of help
-    add_arguments    adds what it takes to its parser
-    answer           carries it out. Among its arguments, `json` says whether the answer is for programs, and `say`
-                     prints a line for people before there is an answer
-    COMPUTES         True if it computes with JAX, on as many cores as `--threads` says
-    SAVES            True if it saves what it has when a signal tells it to stop
+    a docstring      one line of help
+    add_arguments    adds its arguments to its parser
+    answer           runs it. Of its arguments, `json` is True for --json, and `say` prints a line before there is an
+                     answer (nothing with --json)
+    COMPUTES         True if it computes with JAX, on `--threads` cores
+    SAVES            True if it saves its work when a signal asks it to stop
 
-What an answer needs is imported where it is computed: `mepg --help` is quick, and JAX starts with the right number of
-threads.
+Imports are inside `answer`: `mepg --help` stays quick, and JAX starts with the right number of threads.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ Arguments = argparse.Namespace
 
 
 class Answer(NamedTuple):
-    """What a command found or did. `mepg.cli` prints `data` as JSON, for programs, or `text`, for people."""
+    """What a command found or did."""
 
-    data: dict[str, Any]
-    text: str
-    status: int = 0  # of the process
+    data: dict[str, Any]  # printed with --json
+    text: str  # printed without
+    status: int = 0  # the exit status
 
 
 def commands() -> dict[str, ModuleType]:

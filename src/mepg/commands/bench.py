@@ -1,4 +1,4 @@
-"""measure speed, against bare matrix products and against other libraries"""
+"""measure training speed, relative to bare matrix products and to other libraries"""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -13,14 +13,18 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: Parser) -> None:
     parser.add_argument(
-        "algorithms", metavar="ALGO", nargs="*", help="measure only these algorithms' updates (everything)"
+        "algorithms", metavar="ALGO", nargs="*", help="measure only the updates of these algorithms (everything)"
     )
-    flags.add_count(parser, "--rounds", 20, "rounds of measuring; more rounds, less noise")
+    flags.add_count(parser, "--rounds", 20, "rounds of measurements; more rounds give less noise")
     parser.add_argument(
-        "--against", type=flags.names, default=(), metavar="LIB,...", help="other libraries: sb3, sbx, rltools"
+        "--against",
+        type=flags.names,
+        default=(),
+        metavar="LIB,...",
+        help="libraries to compare with: sb3, sbx, rltools",
     )
-    flags.add_path(parser, "--peers", "DIR", "where the other libraries are installed", ".peers")
-    flags.add_path(parser, "--out", "DIR", "for the results", "bench")
+    flags.add_path(parser, "--peers", "DIR", "folder in which these libraries are installed", ".peers")
+    flags.add_path(parser, "--out", "DIR", "folder for the results", "bench")
 
 
 def answer(arguments: Arguments) -> Answer:
@@ -34,18 +38,18 @@ def answer(arguments: Arguments) -> Answer:
     from mepg.envs.env import Env
     from mepg.storage.files import write_json, write_whole
 
-    flags.require("rounds", arguments.rounds)
+    flags.check_bound("rounds", arguments.rounds)
     for name in arguments.algorithms:
         find(name)
     err = Console(stderr=True, highlight=False)
     if arguments.algorithms:
-        with _watching(err) as watch:
+        with _progress(err) as watch:
             updates = measure_updates(arguments.algorithms, arguments.rounds, watch)
         return Answer(updates, updates_table(updates))
-    Env("HopperBulletEnv-v0").close()  # an error that says how to install PyBullet, if it is missing
+    Env("HopperBulletEnv-v0").close()  # if PyBullet is missing, the error says how to install it
     peers = [prepare(name, arguments.peers, err.print) for name in arguments.against]
     arguments.out.mkdir(parents=True, exist_ok=True)
-    with _watching(err) as watch:
+    with _progress(err) as watch:
         results = measure(arguments.rounds, peers, watch)
     results["about"]["peers"] = {peer.name: peer.versions for peer in peers}
     write_json(arguments.out / "bench.json", results)
@@ -58,13 +62,13 @@ def answer(arguments: Arguments) -> Answer:
 
 
 @contextlib.contextmanager
-def _watching(console: "Console") -> Iterator[Callable[[str, int, int], None]]:
-    """What is being measured, and how far it has got: one line that changes, or several where there is no terminal."""
+def _progress(console: "Console") -> Iterator[Callable[[str, int, int], None]]:
+    """Show what is measured: one line that changes, or a line for each measurement where there is no terminal."""
     with console.status("") as status:
 
-        def watch(what: str, turn: int, rounds: int) -> None:
-            status.update(f"{what} ({turn} of {rounds})")
+        def watch(measurement: str, turn: int, rounds: int) -> None:
+            status.update(f"{measurement} ({turn} of {rounds})")
             if turn == 0 and not console.is_terminal:
-                console.print(what)
+                console.print(measurement)
 
         yield watch

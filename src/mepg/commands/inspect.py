@@ -1,4 +1,4 @@
-"""compare what a run's critics believe with what really followed"""
+"""compare the Q estimates of a run's critics with the returns that followed"""
 
 from pathlib import Path
 
@@ -12,27 +12,27 @@ COMPUTES = True
 
 def add_arguments(parser: Parser) -> None:
     parser.add_argument(
-        "runs", metavar="RUN", nargs="+", type=Path, help="runs' folders; several are also drawn side by side"
+        "runs", metavar="RUN", nargs="+", type=Path, help="folders of runs; several are also plotted side by side"
     )
     flags.add_episodes(parser)
-    flags.add_path(parser, "--out", "FILE", "the picture of several runs, a .png", "inspect.png")
+    flags.add_path(parser, "--out", "FILE", "plot of several runs, a .png file", "inspect.png")
 
 
 def answer(arguments: Arguments) -> Answer:
-    from mepg.report.inspection import MOST, draw_inspections, in_words
+    from mepg.report.inspection import MAX_RUNS, describe, draw_inspections
     from mepg.run.inspection import inspect_run, write_inspection
     from mepg.storage.files import not_writable, write_whole
     from mepg.storage.folder import Folder
 
-    flags.require_episodes(arguments)
+    flags.check_episodes(arguments)
     if arguments.out.suffix != ".png":
-        raise UsageError(f"the picture is a .png, not {arguments.out.name!r}")
-    if len(arguments.runs) > MOST:
-        raise UsageError(f"at most {many(MOST, 'run')} fit into a picture, not {len(arguments.runs)}")
+        raise UsageError(f"--out must be a .png file, not {arguments.out.name!r}")
+    if len(arguments.runs) > MAX_RUNS:
+        raise UsageError(f"at most {many(MAX_RUNS, 'run')} can be plotted, not {len(arguments.runs)}")
     folders = [Folder(path) for path in arguments.runs]
     found, written, text = [], [], ""
     for folder in folders:
-        folder.env(arguments.env)  # refuse what is not a run before anything is played
+        folder.env(arguments.env)  # refuse a folder that is not a run before anything is computed
     for folder in folders:
         found.append(inspect_run(folder, arguments.episodes, arguments.seed, arguments.env))
         try:
@@ -41,7 +41,7 @@ def answer(arguments: Arguments) -> Answer:
         except OSError as error:
             raise not_writable(folder.path, error) from None
         written.append(folder.inspection_picture)
-        arguments.say(f"{in_words(found[-1])}\n  -> {written[-1]}")
+        arguments.say(f"{describe(found[-1])}\n  -> {written[-1]}")
     if len(found) > 1:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         write_whole(arguments.out, draw_inspections(found))

@@ -1,4 +1,4 @@
-"""list the algorithms and some environments, or the runs in some folders"""
+"""list the algorithms and some environments, or the runs in folders"""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -73,12 +73,12 @@ def _names() -> Answer:
 
 def _tasks() -> tuple[str, Mapping[str, "Sizes"], list[str]]:
     """Environments that can be made here, with a heading; and what to do for the paper's, if they cannot."""
-    from mepg.envs.simulators import GYMNASIUM_TASKS, MUJOCO_TASKS, has_mujoco, has_pybullet, without_pybullet
+    from mepg.envs.simulators import GYMNASIUM_TASKS, MUJOCO_TASKS, has_mujoco, has_pybullet, how_to_get_pybullet
     from mepg.paper.tasks import PAPER_TASKS
 
     if has_pybullet():
         return "Environments of the paper", PAPER_TASKS, []
-    missing = [f"Those of the paper need {without_pybullet()}."]
+    missing = [f"Those of the paper need {how_to_get_pybullet()}."]
     if has_mujoco():
         return "Environments of MuJoCo", MUJOCO_TASKS, missing
     return "Environments of Gymnasium", GYMNASIUM_TASKS, missing

@@ -1,4 +1,4 @@
-"""count parameters: as the paper counts them, and all of them"""
+"""count the parameters of every algorithm, as the paper does and in total"""
 
 from mepg.commands import Answer, Arguments, Parser
 
@@ -6,7 +6,7 @@ COMPUTES = True
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.add_argument("--env", metavar="ID", help="one environment instead of the paper's eight")
+    parser.add_argument("--env", metavar="ID", help="count for this environment instead of the paper's eight")
 
 
 def answer(arguments: Arguments) -> Answer:
@@ -26,7 +26,7 @@ def answer(arguments: Arguments) -> Answer:
         name: {env: with_jax_defaults(count_parameters)(algorithm, sizes)._asdict() for env, sizes in tasks.items()}
         for name, algorithm in able.items()
     }
-    lines = ["Parameters in thousands, target networks included: as the paper counts | all", ""]
+    lines = ["Parameters in thousands, target networks included: as the paper counts | in total", ""]
     headings = [env.replace("BulletEnv-v0", "") for env in tasks]
     headings = [heading.replace("InvertedPendulumSwingup", "Swingup") for heading in headings]
     headings = [heading.replace("InvertedDoublePendulum", "DoublePendulum") for heading in headings]

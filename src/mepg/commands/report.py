@@ -1,4 +1,4 @@
-"""make one page about any runs, with the paper's numbers beside those of its experiments"""
+"""write an HTML report about runs, with the paper's numbers next to its experiments"""
 
 from pathlib import Path
 
@@ -10,10 +10,12 @@ COMPUTES = True
 
 
 def add_arguments(parser: Parser) -> None:
-    flags.add_runs(parser, "*", "folders of runs, at any depth (results)")
-    flags.add_path(parser, "--out", "FILE", "the page", "report.html")
-    flags.add_path(parser, "--long", "FILE.csv", "also write every evaluation as a line of CSV, as SimBa and DR.Q do")
-    words = "draw other results in that form beside the runs; can be repeated"
+    flags.add_runs(parser, "*", "folders with runs, at any depth (results)")
+    flags.add_path(parser, "--out", "FILE", "the report", "report.html")
+    flags.add_path(
+        parser, "--long", "FILE.csv", "also write a CSV file with a line for each evaluation, as SimBa and DR.Q do"
+    )
+    words = "plot other results, in that format, next to the runs; can be repeated"
     flags.add_path(parser, "--baseline", "FILE.csv", words, action="append")
 
 

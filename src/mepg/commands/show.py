@@ -1,4 +1,4 @@
-"""show an algorithm's settings, and how it differs from the one it builds on"""
+"""show an algorithm's settings, and how they differ from those of the algorithm it builds on"""
 
 from mepg import flags
 from mepg.commands import Answer, Arguments, Parser
@@ -18,10 +18,10 @@ def answer(arguments: Arguments) -> Answer:
     fields = describe(spec)
     differs: dict[str, list[str]] = {}
     if algorithm.parent is not None:
-        theirs = describe(algos.find(algorithm.parent).spec)
-        names = [name for name in fields | theirs if fields.get(name, "none") != theirs.get(name, "none")]
+        parent = describe(algos.find(algorithm.parent).spec)
+        names = [name for name in fields | parent if fields.get(name, "none") != parent.get(name, "none")]
         # A mechanism that is off has one line ("dropout"), one that is on has several ("dropout.p").
-        differs = {n: [theirs.get(n, "off"), fields.get(n, "off")] for n in names if n in fields or "." in n}
+        differs = {n: [parent.get(n, "off"), fields.get(n, "off")] for n in names if n in fields or "." in n}
     lines = [f"{arguments.algorithm}: {algorithm.summary}"]
     width = max(map(len, fields))
     lines += [f"  {name:<{width}}  {text}" for name, text in fields.items()]

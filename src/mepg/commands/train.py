@@ -1,4 +1,4 @@
-"""train an agent, or continue a run that was interrupted"""
+"""train an agent, or resume a run that was interrupted"""
 
 import shlex
 from pathlib import Path
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from mepg import flags
 from mepg.commands import Answer, Arguments, Parser
-from mepg.process import program
-from mepg.signals import status_of, stopping
+from mepg.process import program_name
+from mepg.signals import signal_exit_status, stop_on_signal
 from mepg.training.config import Config, SessionOptions
 from mepg.words import duration, many
 
@@ -20,9 +20,9 @@ COMPUTES, SAVES = True, True
 
 def add_arguments(parser: Parser) -> None:
     parser.add_argument("algorithm", metavar="ALGO", nargs="?", help="a name from `mepg list`, or module:name")
-    parser.add_argument("--env", metavar="ID", help="a Gymnasium id, or module:id")
-    flags.add_path(parser, "--config", "FILE", "settings as JSON, such as those that `tune` found")
-    flags.add_path(parser, "--out", "DIR", "the run's folder (one under runs/, named after the settings)")
+    parser.add_argument("--env", metavar="ID", help="a Gymnasium environment id, or module:id")
+    flags.add_path(parser, "--config", "FILE", "settings from a JSON file, such as `mepg tune` writes")
+    flags.add_path(parser, "--out", "DIR", "the run's folder (runs/NAME, named after the settings)")
     flags.add_settings(parser, Config)
     flags.add_settings(parser, SessionOptions)
     flags.add_set(parser)
@@ -30,43 +30,46 @@ def add_arguments(parser: Parser) -> None:
 
 def answer(arguments: Arguments) -> Answer:
     if arguments.algorithm is None or arguments.env is None:
-        arguments.parser.error("the following arguments are required: ALGO, --env; or a --config that names them")
+        arguments.parser.error("the following arguments are required: ALGO and --env, or a --config that sets them")
     from mepg.display import Display, preparing
     from mepg.run.session import Session
+    from mepg.storage.files import is_there
     from mepg.storage.folder import Folder
 
-    config = Config.make(arguments.algorithm, arguments.set, env=arguments.env, **flags.said(arguments, Config))
+    config = Config.make(
+        arguments.algorithm, arguments.set, env=arguments.env, **flags.settings_from(arguments, Config)
+    )
     named_after = arguments.set if arguments.config is None else [arguments.config.stem]
     path = arguments.out or Path("runs") / config.folder_name(named_after)
-    folder, options = Folder(path), SessionOptions(**flags.said(arguments, SessionOptions))
-    result, how = folder.finished(config), "Already finished"
+    folder, options = Folder(path), SessionOptions(**flags.settings_from(arguments, SessionOptions))
+    result, title = folder.finished(config), "Already finished"
     if result is None:
         with preparing(quiet=arguments.json):
             session = Session(config, path, options)
         with session:
-            with Display(session, quiet=arguments.json) as display, stopping(session.stop):
+            with Display(session, quiet=arguments.json) as display, stop_on_signal(session.stop):
                 for record in session:
                     display.show(record)
             if session.result is None:
                 return _stopped(session)
-        result, how = session.result, "Finished"
-    if not folder.curve_file.exists():
-        from mepg.report.figures import draw_learning_curve  # takes a second: not before the first step
+        result, title = session.result, "Finished"
+    if not is_there(folder.curve_file):
+        from mepg.report.figures import draw_learning_curve  # a slow import: not before the first step
 
-        title = f"{config.algorithm} on {config.env}, seed {config.seed}"
-        draw_learning_curve(folder.curve_file, title, folder.evaluations(config))
+        run = f"{config.algorithm} on {config.env}, seed {config.seed}"
+        draw_learning_curve(folder.curve_file, run, folder.evaluations(folder.config()))
     data = {"run": str(path), "finished": True, **result, "replay_bytes": folder.replay_bytes()}
-    return Answer(data, _ending(how, folder, config, result))
+    return Answer(data, _summary(title, folder, config, result))
 
 
 def _stopped(session: "Session") -> Answer:
     step, by = session.loop.step, session.stopped_by or "SIGTERM"
     data = {"run": str(session.folder.path), "finished": False, "step": step, "stopped_by": by}
     text = f"{by}: saved at step {step:,} of {session.config.steps:,}; the same command continues from there"
-    return Answer(data, text, status_of(by))
+    return Answer(data, text, signal_exit_status(by))
 
 
-def _ending(how: str, folder: "Folder", config: Config, result: dict[str, Any]) -> str:
+def _summary(title: str, folder: "Folder", config: Config, result: dict[str, Any]) -> str:
     from mepg.envs.simulators import first_task
 
     best = many(min(5, result["evaluations"]), "best evaluation")
@@ -75,20 +78,20 @@ def _ending(how: str, folder: "Folder", config: Config, result: dict[str, Any]) 
     algorithm = f" --algorithm {shlex.quote(config.algorithm)}" if ":" in config.algorithm else ""
     return "\n".join(
         [
-            f"{how}: {many(result['steps'], 'step')} in {duration(result['seconds'])}",
+            f"{title}: {many(result['steps'], 'step')} in {duration(result['seconds'])}",
             f"  return   {result['final_return']:,.1f} at the end, {result['best_return']:,.1f} at best,",
             f"           {result['mean_of_five_best']:,.1f} over the {best}",
             f"  curve    {folder.curve_file}",
             f"  run      {folder.path}",
-            *_kept(folder),
-            f"  next     {program()} eval {shlex.quote(str(folder.path))}{env}{algorithm}",
-            f"           {program()} train me-ddpg --env {first_task()}",
+            *_replay_size(folder),
+            f"  next     {program_name()} eval {shlex.quote(str(folder.path))}{env}{algorithm}",
+            f"           {program_name()} train me-ddpg --env {first_task()}",
         ]
     )
 
 
-def _kept(folder: "Folder") -> list[str]:
+def _replay_size(folder: "Folder") -> list[str]:
     if not (size := folder.replay_bytes()):
         return []
-    room = f"{size / 1e6:,.1f} MB"
-    return [f"  replay   {folder.replay_folder}, {room}: the same command with more --steps makes this run longer"]
+    megabytes = f"{size / 1e6:,.1f} MB"
+    return [f"  replay   {folder.replay_folder}, {megabytes}: the same command with more --steps makes this run longer"]

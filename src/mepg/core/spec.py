@@ -7,12 +7,11 @@ The defaults are Table 5 of the paper, written here and nowhere else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
 from mepg.core.nets import Precision
-from mepg.settings import LATER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +34,7 @@ class Dropout:
     masks: Literal["consistent", "independent", "online", "expected"] = "consistent"  # both sides of Bellman (D18)
     layers: Literal["last", "all"] = "last"  # which hidden layers (D1)
     rows: Literal["sample", "batch"] = "sample"  # one mask for each sample, or for the batch (D2)
-    shared: bool = field(default=False, metadata=LATER)  # whether all critics have the same mask
+    shared: bool = False  # whether all critics have the same mask
     place: Literal["after", "before"] = "after"  # the activation; before is also before layer normalisation
     improve_on: Literal["complete", "masked"] = "complete"  # the network that the policy is improved on
 
@@ -137,19 +136,19 @@ class CriticSpec:
 
     critics: int = 1  # N
     dropout: Dropout | None = None  # None: always the complete network
-    pessimism: Pessimism | None = field(default=None, metadata=LATER)  # None: y is made from Q itself
-    quantiles: Quantiles | None = field(default=None, metadata=LATER)  # None: a critic's value is a number
-    huber: float | None = field(default=None, metadata=LATER)  # the distance from which the loss is a line; None: never
+    pessimism: Pessimism | None = None  # None: y is made from Q itself
+    quantiles: Quantiles | None = None  # None: a critic's value is a number
+    huber: float | None = None  # the distance from which the loss is a line; None: never
     improve_on: Literal["first", "min", "mean"] = "min"  # the policy's view of N critics
     layer_norm: bool = False  # on the critics' hidden layers
     target_every: int = 2  # critic updates between two of the target networks' (D9)
     updates_per_step: int = 1  # critic updates for each step in the environment
 
     discount: float = 0.99  # gamma
-    n_step: int = field(default=1, metadata=LATER)  # rewards that are added up before the next value
+    n_step: int = 1  # rewards that are added up before the next value
     target_rate: float = 0.005  # eta
     critic_lr: float = 3e-4
-    adam_b1: float = field(default=0.9, metadata=LATER)  # of both: how long Adam remembers a gradient
+    adam_b1: float = 0.9  # of both: how long Adam remembers a gradient
     hidden: tuple[int, ...] = (256, 256)
     init: Literal["uniform", "orthogonal"] = "uniform"  # D10
     precision: Precision = "full"  # mixed: hidden layers multiply numbers rounded to bfloat16
@@ -210,7 +209,7 @@ class ActorSpec(CriticSpec):
     temperature: Temperature | None = None  # None: no entropy term
     actor_every: int = 1  # critic updates between two of the policy's: the delay d
     actor_lr: float = 3e-4
-    policy_average: PolicyAverage | None = field(default=None, metadata=LATER)  # None: the policy itself acts
+    policy_average: PolicyAverage | None = None  # None: the policy itself acts
 
     def __post_init__(self) -> None:
         require(1 <= self.actor_every <= 10**9, "actor_every", f"in [1, {10**9}]", self.actor_every)
@@ -242,8 +241,8 @@ class Spec(ActorSpec):
     search: Search | None = None  # None: what the policy says, and noise, is what is done while training
     subset: int | None = None  # M: y is made from a random M of the N critics; None: from all
     smoothing: Noise | None = None  # added to the next action: target policy smoothing
-    minto: bool = field(default=False, metadata=LATER)  # y from the smaller of target and online network's Q (MINTO)
-    lr_decay: int | None = field(default=None, metadata=LATER)  # updates until learning rates fall to 0; None: never
+    minto: bool = False  # y from the smaller of target and online network's Q (MINTO)
+    lr_decay: int | None = None  # updates until learning rates fall to 0; None: never
 
     def __post_init__(self) -> None:
         decay = self.lr_decay

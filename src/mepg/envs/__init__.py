@@ -1,1 +1,1 @@
-"""Environments: their spaces, one or several of them, the quirks of their simulators, films of them."""
+"""Environments: spaces, one environment or several, simulators, videos."""

@@ -1,8 +1,8 @@
-"""PyBullet's tasks, with the same bits in fewer calls.
+"""PyBullet's tasks with fewer calls of the simulator, and the same bits.
 
-The package that defines them asks the simulator for every joint and every part of a robot by itself, which takes longer
-than the physics. Here a robot is read in three or four calls. The arithmetic is the package's: the same operations on
-the same numbers in the same order. The environment variable MEPG_BULLET=plain leaves the package as it is.
+The package that defines the tasks calls the simulator for every joint and every part of a robot, which takes longer
+than the physics. Here three or four calls read a whole robot. The arithmetic is the package's: the same operations on
+the same numbers in the same order. With the environment variable MEPG_BULLET=plain, the package is not patched.
 """
 
 from __future__ import annotations
@@ -17,66 +17,66 @@ import gymnasium
 import numpy as np
 
 
-def hasten(env: gymnasium.Env[Any, Any]) -> None:
-    """Let an environment of the package, and its robot, use the functions below; any other is left alone."""
+def patch_bullet(env: gymnasium.Env[Any, Any]) -> None:
+    """Replace methods of an environment of the package, and of its robot. Other environments are left alone."""
     bare: Any = env.unwrapped
     if not type(bare).__module__.startswith("pybullet_envs_gymnasium.") or os.environ.get("MEPG_BULLET") == "plain":
         return
     from pybullet_envs_gymnasium.gym_locomotion_envs import WalkerBaseBulletEnv
     from pybullet_envs_gymnasium.robot_locomotors import WalkerBase
 
-    plain_reset = bare.reset
+    original_reset = bare.reset
 
     def reset(*, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        answer = plain_reset(seed=seed, options=options)
+        result = original_reset(seed=seed, options=options)
         if not isinstance(bare._p, Client):  # the package connects at the first reset
-            _adopt(bare, Client(bare._p))
-        return answer
+            _set_client(bare, Client(bare._p))
+        return result
 
     bare.reset = reset
-    # A robot of its own may compute something else.
+    # A subclass of the robot may compute its state in another way.
     if issubclass(type(bare), WalkerBaseBulletEnv) and type(bare.robot).calc_state is WalkerBase.calc_state:
         walker = Walker(bare)
-        bare.robot.calc_state = walker.observe
+        bare.robot.calc_state = walker.calc_state
         bare.step = walker.step
         if type(bare.robot).apply_action is WalkerBase.apply_action:
-            bare.robot.apply_action = walker.act
+            bare.robot.apply_action = walker.apply_action
 
 
 class Client:
-    """The package's client, which looks a function up once instead of at every call."""
+    """The package's client, with its functions cached: the original looks them up at every call."""
 
     def __init__(self, client: Any) -> None:
-        self._kept_alive = client  # it disconnects when it is collected
+        self._original = client  # kept alive: it disconnects when it is garbage-collected
         self._client: int = client._client
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._kept_alive, name)
+        function = getattr(self._original, name)
         if name != "disconnect":
-            setattr(self, name, found)
-        return found
+            setattr(self, name, function)
+        return function
 
 
-def _adopt(env: Any, client: Client) -> None:
+def _set_client(env: Any, client: Client) -> None:
     robot = env.robot
-    for each in (env, robot, env.scene, env.scene.cpp_world, *robot.parts.values(), *robot.jdict.values()):
-        each._p = client
+    for owner in (env, robot, env.scene, env.scene.cpp_world, *robot.parts.values(), *robot.jdict.values()):
+        owner._p = client
 
 
 class Walker:
-    """An environment with a robot that walks: Ant, HalfCheetah, Hopper, Walker2D and the humanoids."""
+    """Methods for an environment with a walking robot: Ant, HalfCheetah, Hopper, Walker2D and the humanoids."""
 
     def __init__(self, env: Any) -> None:
         self._env, self._robot = env, env.robot
-        self._known: tuple[Any, ...] = ()  # what the following is about
-        self._reads: list[Callable[[], list[Any]]] = []  # each gives poses, of some parts
-        self._order: list[int] = []  # of all parts, among those poses
-        self._torso = 0  # among those poses
-        self._joints: tuple[int, list[int]] = (0, [])  # a body, and which joints of it
-        self._limits: list[tuple[float, float]] = []  # of each joint, where it begins and how far it goes
+        self._layout: tuple[Any, ...] = ()  # client and number of parts for which the following holds
+        self._pose_readers: list[Callable[[], list[Any]]] = []  # each returns the poses of some parts
+        self._pose_index: list[int] = []  # of each part, among these poses
+        self._torso = 0  # its index among these poses
+        self._joints: tuple[int, list[int]] = (0, [])  # a body, and the indices of its joints
+        self._limits: list[tuple[float, float]] = []  # of each joint: lower limit and range
 
-    def act(self, action: Any) -> None:
-        """Torques on all joints."""
+    def apply_action(self, action: Any) -> None:
+        """Apply torques to all joints."""
         robot, numbers = self._robot, np.asarray(action).tolist()
         assert all(map(math.isfinite, numbers))
         torques = [
@@ -85,18 +85,18 @@ class Walker:
         ]
         robot._p.setJointMotorControlArray(*self._joints, robot._p.TORQUE_CONTROL, forces=torques)
 
-    def observe(self) -> Any:
-        """Where the robot is and how it moves; keeps what rewards need."""
+    def calc_state(self) -> Any:
+        """The observation. Also sets the robot's attributes that the rewards depend on."""
         robot = self._robot
-        self._learn_parts()
+        self._update_layout()
         j = self._read_joints()
         robot.joint_speeds = j[1::2]
         robot.joints_at_limit = np.count_nonzero(np.abs(j[0::2]) > 0.99)
 
-        poses = [pose for read in self._reads for pose in read()]
-        places = np.array([poses[i][0] for i in self._order])
-        # One column after the other: a sum along an axis goes in another order.
-        mean_x, mean_y = (np.add.reduce(places[:, axis]) / len(places) for axis in (0, 1))
+        poses = [pose for read in self._pose_readers for pose in read()]
+        positions = np.array([poses[i][0] for i in self._pose_index])
+        # Column by column: a sum along an axis adds in another order.
+        mean_x, mean_y = (np.add.reduce(positions[:, axis]) / len(positions) for axis in (0, 1))
         position, orientation = poses[self._torso]
         robot.body_xyz = (mean_x, mean_y, np.float64(position[2]))
         robot.body_real_xyz = np.array(position)
@@ -105,21 +105,21 @@ class Walker:
         if robot.initial_z is None:
             robot.initial_z = z
         roll, pitch, yaw = robot.body_rpy
-        aside, ahead = robot.walk_target_y - mean_y, robot.walk_target_x - mean_x
-        robot.walk_target_theta = np.arctan2(aside, ahead)
-        away = np.array([aside, ahead])
-        robot.walk_target_dist = np.float64(math.sqrt(away.dot(away)))
+        dy, dx = robot.walk_target_y - mean_y, robot.walk_target_x - mean_x
+        robot.walk_target_theta = np.arctan2(dy, dx)
+        to_target = np.array([dy, dx])
+        robot.walk_target_dist = np.float64(math.sqrt(to_target.dot(to_target)))
         angle = robot.walk_target_theta - yaw
 
         cos, sin = np.cos(-yaw), np.sin(-yaw)
-        turn = np.array([[cos, -sin, 0], [sin, cos, 0], [0, 0, 1]])
-        vx, vy, vz = np.dot(turn, robot.robot_body.speed())
+        rotation = np.array([[cos, -sin, 0], [sin, cos, 0], [0, 0, 1]])
+        vx, vy, vz = np.dot(rotation, robot.robot_body.speed())
         body = [z - robot.initial_z, np.sin(angle), np.cos(angle), 0.3 * vx, 0.3 * vy, 0.3 * vz, roll, pitch]
         state = np.concatenate([np.array(body, dtype=np.float32), j, robot.feet_contact])
         return np.minimum(np.maximum(state, np.float32(-5)), np.float32(5))
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """What happens, and its rewards: alive, progress, the motors' cost, joints at their limits."""
+        """A step; rewards for being alive and for progress, minus costs of motors and of joints at their limits."""
         env, robot = self._env, self._robot
         robot.apply_action(action)
         env.scene.global_step()
@@ -127,51 +127,51 @@ class Walker:
         env._alive = float(robot.alive_bonus(state[0] + robot.initial_z, robot.body_rpy[1]))
         done = env._isDone() or not all(map(math.isfinite, state.tolist()))
 
-        before = env.potential
+        previous_potential = env.potential
         env.potential = robot.calc_potential()
-        self._feel_the_ground()
+        self._update_feet_contact()
         work = np.abs(action * robot.joint_speeds)
         motors = env.electricity_cost * float(np.add.reduce(work) / len(work))
         squares = np.square(action)
         motors += env.stall_torque_cost * float(np.add.reduce(squares) / len(squares))
         at_limit = float(env.joints_at_limit_cost * robot.joints_at_limit)
-        env.rewards = [env._alive, float(env.potential - before), motors, at_limit, 0.0]
+        env.rewards = [env._alive, float(env.potential - previous_potential), motors, at_limit, 0.0]
         total = sum(env.rewards)
         env.reward += total
         return state, total, bool(done), False, {}
 
-    def _learn_parts(self) -> None:
-        """How all parts are read: again after a reset has added some, or connected anew."""
+    def _update_layout(self) -> None:
+        """Find out how to read all parts, at first and after a reset that has added parts or connected again."""
         robot = self._robot
-        known = (robot._p._client, len(robot.parts))
-        if known == self._known:
+        layout = (robot._p._client, len(robot.parts))
+        if layout == self._layout:
             return
         parts = list(robot.parts.values())
-        self._known, self._reads, found = known, [], []
+        self._layout, self._pose_readers, read = layout, [], []
         for body in dict.fromkeys(part.bodies[part.bodyIndex] for part in parts):
             links = [part.bodyPartIndex for part in parts if part.bodies[part.bodyIndex] == body]
             if -1 in links:
-                self._reads.append(partial(_base, robot._p, body))
-                found.append((body, -1))
+                self._pose_readers.append(partial(_base_pose, robot._p, body))
+                read.append((body, -1))
             if moving := [link for link in links if link >= 0]:
-                self._reads.append(partial(_links, robot._p, body, moving))
-                found += [(body, link) for link in moving]
-        where = {each: number for number, each in enumerate(found)}
-        self._order = [where[part.bodies[part.bodyIndex], part.bodyPartIndex] for part in parts]
+                self._pose_readers.append(partial(_link_poses, robot._p, body, moving))
+                read += [(body, link) for link in moving]
+        index = {part: number for number, part in enumerate(read)}
+        self._pose_index = [index[part.bodies[part.bodyIndex], part.bodyPartIndex] for part in parts]
         joint, torso = robot.ordered_joints[0], robot.robot_body
-        self._joints = joint.bodies[joint.bodyIndex], [each.jointIndex for each in robot.ordered_joints]
-        self._limits = [(each.lowerLimit, each.upperLimit - each.lowerLimit) for each in robot.ordered_joints]
-        self._torso = where[torso.bodies[torso.bodyIndex], torso.bodyPartIndex]
+        self._joints = joint.bodies[joint.bodyIndex], [joint.jointIndex for joint in robot.ordered_joints]
+        self._limits = [(joint.lowerLimit, joint.upperLimit - joint.lowerLimit) for joint in robot.ordered_joints]
+        self._torso = index[torso.bodies[torso.bodyIndex], torso.bodyPartIndex]
 
     def _read_joints(self) -> Any:
-        """Of each joint its position, from -1 to 1 between its limits, and a tenth of its speed."""
+        """For each joint its position, scaled to [-1, 1] between its limits, and a tenth of its speed."""
         states = self._robot._p.getJointStates(*self._joints)
         numbers = []
         for (lower, range_), (x, vx, _, _) in zip(self._limits, states, strict=True):
             numbers += [2 * (x - lower) / range_ - 1.0, 0.1 * vx]
         return np.array(numbers, dtype=np.float32)
 
-    def _feel_the_ground(self) -> None:
+    def _update_feet_contact(self) -> None:
         robot, feet = self._robot, self._robot.feet
         body = feet[0].bodies[feet[0].bodyIndex]
         touching = {
@@ -184,9 +184,9 @@ class Walker:
             robot.feet_contact[i] = foot.bodyPartIndex in touching
 
 
-def _base(client: Client, body: int) -> list[Any]:
+def _base_pose(client: Client, body: int) -> list[Any]:
     return [client.getBasePositionAndOrientation(body)]
 
 
-def _links(client: Client, body: int, links: list[int]) -> list[Any]:
+def _link_poses(client: Client, body: int, links: list[int]) -> list[Any]:
     return [state[:2] for state in client.getLinkStates(body, links)]

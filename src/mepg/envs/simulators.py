@@ -1,4 +1,4 @@
-"""Making environments: ids, the packages that register them, and the quirks of PyBullet and MuJoCo."""
+"""Making environments: their ids, the packages that register them, and workarounds for PyBullet and MuJoCo."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import gymnasium
 from gymnasium.envs import registration
 
 from mepg.core.types import Sizes
-from mepg.envs.bullet import hasten
+from mepg.envs.bullet import patch_bullet
 from mepg.errors import RunFailure, UsageError, one_line, unknown
 from mepg.process import foreign_code
-from mepg.system import has_screen, kind
+from mepg.system import has_screen, platform_tag
 
-# What there is without PyBullet, with sizes, so that nothing has to be made to name it.
+# Tasks without PyBullet, with their sizes, so that `mepg list` need not make them.
 MUJOCO_TASKS = {
     "Ant-v5": Sizes(obs=105, action=8),
     "HalfCheetah-v5": Sizes(obs=17, action=6),
@@ -41,25 +41,25 @@ GYMNASIUM_TASKS = {
 
 
 def make(env_id: str, render_mode: str | None = None, *, time_limit: bool = True) -> gymnasium.Env[Any, Any]:
-    """A Gymnasium environment by its id, or by module:id; a UsageError says what is missing."""
+    """A Gymnasium environment by its id, or by module:id. A UsageError says which package is missing."""
     if render_mode == "rgb_array" and not has_screen():
-        os.environ.setdefault("MUJOCO_GL", "egl")  # drawn by the processor, if there is nothing better
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame's: else it looks for a screen, and complains
+        os.environ.setdefault("MUJOCO_GL", "egl")  # renders without a screen, on the processor if need be
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame's: otherwise it looks for a screen, and complains
     # Not every environment takes this argument.
-    drawn: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
-    with _one_line_errors(env_id, drawn=bool(drawn)):
+    rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+    with _one_line_errors(env_id, rendering=bool(rendering)):
         _register(env_id)
         limit = None if time_limit else -1
-        env = gymnasium.make(env_id, max_episode_steps=limit, disable_env_checker=True, **drawn)
-        hasten(env)
-    # Pictures of 10 by 10 points, made to be taken as a row of numbers.
+        env = gymnasium.make(env_id, max_episode_steps=limit, disable_env_checker=True, **rendering)
+        patch_bullet(env)
+    # MinAtar's images of 10 by 10 pixels are small enough for an MLP.
     return gymnasium.wrappers.FlattenObservation(env) if _name(env_id).startswith("MinAtar/") else env
 
 
 def full_id(env_id: str) -> str:
-    """The id with its version: the newest, if none is given. A run keeps it, because the newest may change."""
+    """The id with its version: the newest one if it has none. Runs store it, because the newest may change."""
     parts = registration.ENV_ID_RE.fullmatch(env_id.rpartition(":")[2])
-    if parts is None or parts["version"]:  # if it is not an id, `make` says so
+    if parts is None or parts["version"]:  # an invalid id is an error in `make`
         return env_id
     with _one_line_errors(env_id):
         _register(env_id)
@@ -68,14 +68,14 @@ def full_id(env_id: str) -> str:
 
 
 def time_limit_of(env_id: str) -> int | None:
-    """The time limit of an episode, in steps, that an id was registered with."""
+    """The time limit that an id was registered with, in steps."""
     with _one_line_errors(env_id):
         _register(env_id)
         return gymnasium.spec(env_id.rpartition(":")[2]).max_episode_steps
 
 
 def _register(env_id: str) -> None:
-    """Import the package that registers it."""
+    """Import the package that registers the id."""
     module, _, name = env_id.rpartition(":")
     if module:
         importlib.import_module(module)
@@ -87,7 +87,7 @@ def _register(env_id: str) -> None:
             raise UsageError(f"{name} needs MinAtar, which is not installed: pip install 'mepg[minatar]'")
         importlib.import_module("minatar.gym").register_envs()
     if name.partition("-")[0].endswith("BulletEnv") and "HopperBulletEnv-v0" not in gymnasium.registry:
-        raise UsageError(f"{name} needs {without_pybullet()}")
+        raise UsageError(f"{name} needs {how_to_get_pybullet()}")
 
 
 def has_pybullet() -> bool:
@@ -105,23 +105,23 @@ def first_task() -> str:
     return "HopperBulletEnv-v0" if has_pybullet() else "Hopper-v5" if has_mujoco() else "Pendulum-v1"
 
 
-def without_pybullet() -> str:
-    """How to get PyBullet, if there are wheels of it or of its fork (docs/machines.md), and what else there is."""
-    python, machine = sys.version_info[:2], kind()
+def how_to_get_pybullet() -> str:
+    """How to install PyBullet or its fork, where they have wheels (docs/machines.md), and what to use instead."""
+    python, machine = sys.version_info[:2], platform_tag()
     missing = "PyBullet, which is not installed: pip install"
     if python < (3, 12) and machine == ("linux", "x86_64"):
-        get = f"{missing} 'mepg[bullet]'; or"
+        install = f"{missing} 'mepg[bullet]'; or"
     elif python < (3, 14) and machine in (("linux", "x86_64"), ("darwin", "arm64")):
-        get = f"{missing} pybullet-arm64, then pip install --no-deps pybullet_envs_gymnasium; or"
+        install = f"{missing} pybullet-arm64, then pip install --no-deps pybullet_envs_gymnasium; or"
     else:
-        get = f"PyBullet, which has no package for Python {python[0]}.{python[1]} on {' '.join(machine)}:"
+        install = f"PyBullet, which has no package for Python {python[0]}.{python[1]} on {' '.join(machine)}:"
     mujoco = "" if has_mujoco() else " (pip install 'mepg[mujoco]')"
-    return f"{get} take a MuJoCo task such as Hopper-v5{mujoco}, or one of Gymnasium's own, Pendulum-v1"
+    return f"{install} take a MuJoCo task such as Hopper-v5{mujoco}, or one of Gymnasium's own, Pendulum-v1"
 
 
 @contextlib.contextmanager
-def _one_line_errors(env_id: str, *, drawn: bool = False) -> Iterator[None]:
-    """Errors of Gymnasium, of an environment, or of the module that registers it, as one line."""
+def _one_line_errors(env_id: str, *, rendering: bool = False) -> Iterator[None]:
+    """Turn errors of Gymnasium, of an environment, or of the module that registers it into a one-line UsageError."""
     module, _, name = env_id.rpartition(":")
     try:
         with foreign_code:
@@ -152,13 +152,13 @@ def _one_line_errors(env_id: str, *, drawn: bool = False) -> Iterator[None]:
                 ) from None
         raise UsageError(f"environment {env_id!r} cannot be made: {' '.join(str(error).split())}") from None
     except (Exception, SystemExit) as error:  # the code of the environment, or of the module that registers it
-        if drawn and _is_mujoco(name):  # it looks for a graphics library as soon as it is imported
-            raise cannot_be_drawn(env_id, error) from None
+        if rendering and _is_mujoco(name):  # it looks for a graphics library as soon as it is imported
+            raise render_error(env_id, error) from None
         raise UsageError(f"environment {env_id!r} cannot be made: {one_line(error)}") from None
 
 
-def cannot_be_drawn(env_id: str, error: BaseException) -> UsageError | RunFailure:
-    """The error for an environment that cannot be drawn."""
+def render_error(env_id: str, error: BaseException) -> UsageError | RunFailure:
+    """The error for an environment that cannot be rendered."""
     if isinstance(error, gymnasium.error.DependencyNotInstalled) and "pygame" in str(error):
         return UsageError(f"drawing {env_id} needs pygame, which is not installed: pip install pygame-ce")
     if not _is_mujoco(env_id):
@@ -169,7 +169,7 @@ def cannot_be_drawn(env_id: str, error: BaseException) -> UsageError | RunFailur
     )
 
 
-_EXTRAS = {"MuJoCo": "mujoco", "Box2D": "box2d"}  # what some of Gymnasium's own need, and what pip calls it
+_EXTRAS = {"MuJoCo": "mujoco", "Box2D": "box2d"}  # packages that Gymnasium's own environments need, and mepg's extras
 
 
 def _is_from(folder: str, env_id: str) -> bool:
@@ -185,8 +185,8 @@ def _name(env_id: str) -> str:
     return env_id.rpartition(":")[2]
 
 
-def prepare_picture(env_id: str) -> None:
-    """PyBullet's camera always uses the process's first client, so make sure that there is one."""
+def connect_first_client(env_id: str) -> None:
+    """PyBullet's camera always uses the first client of the process, so make sure that there is one."""
     pybullet = sys.modules.get("pybullet") if "BulletEnv" in env_id else None
     if pybullet is not None and not pybullet.isConnected(0):
         pybullet.connect(pybullet.DIRECT)
@@ -194,24 +194,24 @@ def prepare_picture(env_id: str) -> None:
 
 @contextlib.contextmanager
 def quiet(env_id: str) -> Iterator[None]:
-    """Keep what PyBullet prints when it starts out of the terminal and of --json's output."""
+    """Discard what PyBullet prints when it starts: it belongs neither on the terminal nor in --json's output."""
     try:
         saved = [os.dup(1), os.dup(2)] if "BulletEnv" in env_id else []
-    except OSError:  # closed, and so quiet already
+    except OSError:  # they are closed
         saved = []
     if not saved:
         yield
         return
     sys.stdout.flush()
     sys.stderr.flush()
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    devnull = os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(nowhere, 1)
-        os.dup2(nowhere, 2)
+        os.dup2(devnull, 1)
+        os.dup2(devnull, 2)
         yield
     finally:
-        ctypes.CDLL(None).fflush(None)  # or it would come out later, from the C library's own buffer
+        ctypes.CDLL(None).fflush(None)  # the C library's own buffer
         os.dup2(saved[0], 1)
         os.dup2(saved[1], 2)
-        for descriptor in (*saved, nowhere):
+        for descriptor in (*saved, devnull):
             os.close(descriptor)

@@ -1,6 +1,7 @@
-"""Between an environment and the rest of the program, where observations and actions are rows of float32.
+"""Conversion between an environment's spaces and the float32 arrays that the rest of the program uses.
 
-An action's row holds a Box's numbers, flat and in [-1, 1], or the index of a Discrete's action, counted from 0.
+There, an observation is flat, [S]. An action is flat too, [A]: a Box's numbers scaled to [-1, 1], or the index of a
+Discrete's action, counted from 0.
 """
 
 from __future__ import annotations
@@ -19,24 +20,26 @@ import numpy.typing as npt
 
 from mepg.core.types import Sizes
 from mepg.errors import RunFailure, UsageError
+from mepg.words import many
 
-Row = npt.NDArray[np.float32]  # an observation or an action; several of them have more axes in front
-LARGEST = float(np.finfo(np.float32).max)
-EXACT = 2**24  # float32 holds every whole number up to here
+Observation = npt.NDArray[np.float32]  # [S]; several have more axes in front
+Action = npt.NDArray[np.float32]  # [A], scaled; several have more axes in front
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+MAX_EXACT = 2**24  # float32 represents every integer up to here
 
 
 class StepResult(NamedTuple):
-    """What a step in an environment returned, checked."""
+    """What an environment's `step` returned, checked."""
 
-    obs: Row  # the last one of an episode that is over, not the first of the next
+    obs: Observation  # at the end of an episode its last one, not the first of the next
     reward: float
     alive: bool  # not terminated; a time limit leaves the episode alive (D20)
-    over: bool  # terminated, or out of time
-    info: Mapping[str, Any] = MappingProxyType({})  # whatever else the environment said
+    over: bool  # terminated or truncated
+    info: Mapping[str, Any] = MappingProxyType({})
 
 
 class BoxActions:
-    """Numbers between bounds. A row holds A of them, in [-1, 1]."""
+    """A Box: numbers between bounds, scaled to [-1, 1]."""
 
     kind = "box"
 
@@ -48,13 +51,14 @@ class BoxActions:
             )
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
             raise UsageError(
-                f"{env_id} has infinite action bounds; give it finite ones with gymnasium.wrappers.TransformAction"
+                f"{env_id} has infinite action bounds; leave out gymnasium.wrappers.ClipAction, or give it "
+                "finite ones with gymnasium.wrappers.TransformAction"
             )
         if not (space.low < space.high).all() or 0 in space.shape:
             raise UsageError(f"{env_id} has an action that cannot vary: {space}")
         self.shape, self.size, self.dtype = space.shape, math.prod(space.shape), space.low.dtype
         self.low, self.high = space.low.flatten(), space.high.flatten()  # [A], the environment's own
-        # Halved first: high - low may overflow where either does not.
+        # Halved first: high - low may overflow.
         self.centre, self.half = self.high / 2 + self.low / 2, self.high / 2 - self.low / 2
         self._unscaled = bool(np.all(self.low == -1) and np.all(self.high == 1))
 
@@ -64,7 +68,7 @@ class BoxActions:
 
     @staticmethod
     def space_from_json(data: Any, size: int) -> gymnasium.spaces.Box:
-        if not 1 <= size <= 10**6:  # before memory is taken
+        if not 1 <= size <= 10**6:  # before memory is allocated
             raise ValueError(f"actions of size {size}")
         low, high = (np.array(data["action_bounds"][name], np.float32) for name in ("low", "high"))
         if low.shape != high.shape or low.size != size:
@@ -72,42 +76,43 @@ class BoxActions:
         return gymnasium.spaces.Box(low, high, low.shape, np.float32)
 
     def random(self, generator: np.random.Generator) -> npt.NDArray[Any]:
-        """A row."""
+        """A random action, [A]."""
         return generator.uniform(-1, 1, self.size)
 
-    def scale(self, rows: Row) -> Any:
+    def scale(self, actions: Action) -> Any:
         """From [..., A] in [-1, 1] to the environment's own bounds and shape.
 
-        A new array, for whoever gets it to write on: actions are remembered, and may be a view of what JAX holds.
+        Always a new array, because an environment may write to it. The actions themselves are stored, and may be a
+        view of an array of JAX's.
         """
         if self._unscaled:
-            own = rows.astype(self.dtype)
+            scaled = actions.astype(self.dtype)
         else:
-            own = np.minimum(np.maximum(self.centre + self.half * rows, self.low), self.high)  # np.clip takes longer
-            if own.dtype != self.dtype:
-                own = own.astype(self.dtype)
-        shape = rows.shape[:-1] + self.shape
-        return own if own.shape == shape else own.reshape(shape)
+            scaled = np.minimum(np.maximum(self.centre + self.half * actions, self.low), self.high)  # np.clip is slower
+            if scaled.dtype != self.dtype:
+                scaled = scaled.astype(self.dtype)
+        shape = actions.shape[:-1] + self.shape
+        return scaled if scaled.shape == shape else scaled.reshape(shape)
 
-    def scale_in_jax(self, rows: jax.Array) -> jax.Array:
-        """The same as JAX's operations, for export."""
+    def scale_in_jax(self, actions: jax.Array) -> jax.Array:
+        """`scale` as operations of JAX, for export."""
         centre, half, low, high = (each.astype(np.float32) for each in (self.centre, self.half, self.low, self.high))
-        return jnp.clip(centre + half * rows, low, high).reshape(rows.shape[0], *self.shape)
+        return jnp.clip(centre + half * actions, low, high).reshape(actions.shape[0], *self.shape)
 
-    def unscale(self, actions: npt.NDArray[Any]) -> Row:
-        """Back from the environment's own bounds and shape to [..., A] in [-1, 1]."""
-        several = actions.shape[: actions.ndim - len(self.shape)]
-        flat = actions.reshape(*several, self.size)
-        unscaled: Row = np.clip((flat - self.centre) / self.half, -1, 1).astype(np.float32)
+    def unscale(self, actions: npt.NDArray[Any]) -> Action:
+        """From the environment's own bounds and shape back to [..., A] in [-1, 1]."""
+        batch_shape = actions.shape[: actions.ndim - len(self.shape)]
+        flat = actions.reshape(*batch_shape, self.size)
+        unscaled: Action = np.clip((flat - self.centre) / self.half, -1, 1).astype(np.float32)
         return unscaled
 
     def each(self, actions: Any) -> Iterable[Any]:
-        """Each of several environments' own actions; one without a shape would leave the array as a plain number."""
+        """Each environment's action, as an array also where its shape is ()."""
         return map(np.asarray, actions)
 
 
 class DiscreteActions:
-    """A choice of n. A row holds the index of the one that is taken, counted from 0."""
+    """A Discrete: one of n actions, as its index, counted from 0."""
 
     kind, shape = "discrete", ()
 
@@ -115,7 +120,7 @@ class DiscreteActions:
         self.size, self.dtype = int(space.n), np.dtype(space.dtype)
         self.start = self.dtype.type(space.start)
         self.low, self.high = np.array([self.start]), np.array([self.start + self.size - 1])
-        if self.size > EXACT or not -EXACT <= int(space.start) <= EXACT - self.size:
+        if self.size > MAX_EXACT or not -MAX_EXACT <= int(space.start) <= MAX_EXACT - self.size:
             raise UsageError(f"{env_id} has {space} actions; at most 2^24 are possible, counted from -2^24 to 2^24")
 
     def to_json(self) -> dict[str, Any]:
@@ -124,28 +129,29 @@ class DiscreteActions:
     @staticmethod
     def space_from_json(data: Any, size: int) -> gymnasium.spaces.Discrete:
         n, start = (data["action_choices"][name] for name in ("n", "start"))
-        if type(n) is not int or type(start) is not int or n != size or not (0 < n <= EXACT and abs(start) <= EXACT):
+        integers = type(n) is int and type(start) is int
+        if not integers or n != size or not (0 < n <= MAX_EXACT and abs(start) <= MAX_EXACT):
             raise ValueError(f"a choice of {n!r} from {start!r}, and the size is {size}")
         return gymnasium.spaces.Discrete(n, start=start)
 
     def random(self, generator: np.random.Generator) -> npt.NDArray[Any]:
         return generator.integers(self.size, size=1)
 
-    def scale(self, rows: Row) -> Any:
-        index = rows[..., 0]
-        own = index.astype(self.dtype)
-        if not ((own == index) & (own >= 0) & (own < self.size)).all():
+    def scale(self, actions: Action) -> Any:
+        index = actions[..., 0]
+        integer = index.astype(self.dtype)
+        if not ((integer == index) & (integer >= 0) & (integer < self.size)).all():
             raise RunFailure(f"the policy chose action {index}, not a whole number from 0 to {self.size - 1}")
-        return own + self.start
+        return integer + self.start
 
-    def scale_in_jax(self, rows: jax.Array) -> jax.Array:
-        return rows.reshape(rows.shape[0]).astype(jnp.int32) + int(self.start)
+    def scale_in_jax(self, actions: jax.Array) -> jax.Array:
+        return actions.reshape(actions.shape[0]).astype(jnp.int32) + int(self.start)
 
-    def unscale(self, actions: npt.NDArray[Any]) -> Row:
+    def unscale(self, actions: npt.NDArray[Any]) -> Action:
         return np.asarray(actions - self.start, np.float32)[..., None]
 
     def each(self, actions: Any) -> Iterable[Any]:
-        return list(actions)  # numbers, not arrays without a shape: an environment may look them up in a dict
+        return list(actions)  # numbers, not arrays of shape (): an environment may use them as keys of a dict
 
 
 def _codec(space: gymnasium.Space[Any], env_id: str) -> BoxActions | DiscreteActions:
@@ -157,13 +163,13 @@ def _codec(space: gymnasium.Space[Any], env_id: str) -> BoxActions | DiscreteAct
 
 
 class Spaces:
-    """An environment's observations and actions, and a check of all that it returns."""
+    """An environment's observation and action spaces, and checks of everything that it returns."""
 
     def __init__(self, env_id: str, observations: gymnasium.Space[Any], actions: gymnasium.Space[Any]) -> None:
         self.id = env_id
         self.actions = _codec(actions, env_id)
         self.sizes = Sizes(_observation_size(observations, env_id), self.actions.size, self.actions.kind)
-        # Copies: what was agreed on holds, whatever the environment does to its spaces, or a user to these.
+        # Copies, so that neither the environment nor a user can change them later.
         self.observation_space, self.action_space = copy.deepcopy(observations), copy.deepcopy(actions)
         self.scale, self.unscale = self.actions.scale, self.actions.unscale
         self._obs_shape = (self.sizes.obs,)
@@ -174,22 +180,22 @@ class Spaces:
 
     @classmethod
     def from_json(cls, env_id: str, data: Any) -> Spaces:
-        """What `to_json` wrote, without making the environment; other entries of `data` are ignored."""
+        """The spaces that `to_json` wrote, without making the environment; other entries of `data` are ignored."""
         obs, action = (int(size) for size in data["sizes"])
-        if not 1 <= obs <= 10**6:  # before memory is taken
+        if not 1 <= obs <= 10**6:  # before memory is allocated
             raise ValueError(f"observations of size {obs}")
         codec = DiscreteActions if "action_choices" in data else BoxActions
         box = gymnasium.spaces.Box(-np.inf, np.inf, (obs,), np.float32)
         return cls(env_id, box, codec.space_from_json(data, action))
 
     def difference(self, other: Spaces) -> str | None:
-        """How the other's spaces differ, in words that follow "had" or "with"; None if they are the same."""
+        """How the other's spaces differ, as words that follow "had" or "with"; None if they are the same."""
         if self.actions.kind != other.actions.kind:
             return f"an action space of kind {self.actions.kind}, and {other.id} has one of kind {other.actions.kind}"
         facts = ("observations of size", "actions of size", "actions of shape", "actions from", "actions to")
-        for what, ours, theirs in zip(facts, self._facts(), other._facts(), strict=True):
-            if np.shape(ours) != np.shape(theirs) or not np.allclose(ours, theirs, rtol=1e-6):
-                return f"{what} {ours}, and {other.id} has {theirs}"
+        for fact, value, other_value in zip(facts, self._facts(), other._facts(), strict=True):
+            if np.shape(value) != np.shape(other_value) or not np.allclose(value, other_value, rtol=1e-6):
+                return f"{fact} {value}, and {other.id} has {other_value}"
         return None
 
     def _facts(self) -> tuple[Any, ...]:
@@ -197,72 +203,84 @@ class Spaces:
         return self.sizes.obs, self.sizes.action_width, self.actions.shape, *bounds
 
     def result(self, obs: Any, reward: Any, terminated: Any, truncated: Any, info: Any) -> StepResult:
-        """What an environment's step returned."""
+        """Check what an environment's step returned."""
         if type(terminated) is not bool:
             terminated = self.flag(terminated, "terminated")
         if type(truncated) is not bool:
             truncated = self.flag(truncated, "truncated")
         if type(info) is not dict and not isinstance(info, Mapping):
-            raise RunFailure(f"{self.id} returned {kind_of(info)} as info, not a dict")
+            raise RunFailure(f"{self.id} returned {describe_value(info)} as info, not a dict")
         return StepResult(self.obs(obs), self.reward(reward), not terminated, terminated or truncated, info)
 
-    def obs(self, obs: Any) -> Row:
+    def obs(self, obs: Any) -> Observation:
         """A checked copy of an observation: some environments write the next one into the same array.
 
-        The space's bounds are not checked: many environments leave them a little now and then.
+        The space's bounds are not checked, because many environments exceed them slightly now and then.
         """
         numbers = as_real(obs)
         if numbers is None:
-            raise RunFailure(f"{self.id} returned {kind_of(obs)} as an observation, not real numbers")
+            raise RunFailure(f"{self.id} returned {describe_value(obs)} as an observation, not real numbers")
         if numbers.shape != self._obs_shape:
             raise RunFailure(f"{self.id} returned an observation of shape {numbers.shape}, not {self._obs_shape}")
         if numbers.dtype == np.float32:
-            row: Row = numbers.copy()
+            copied: Observation = numbers.copy()
         else:
             with np.errstate(over="ignore"):
-                row = numbers.astype(np.float32)
-        if False in np.isfinite(row).tolist():  # for short rows quicker than all()
-            index = int(np.flatnonzero(~np.isfinite(row))[0])
+                copied = numbers.astype(np.float32)
+        if False in np.isfinite(copied).tolist():  # for short arrays faster than all()
+            index = int(np.flatnonzero(~np.isfinite(copied))[0])
             number = float(numbers[index])
             raise RunFailure(f"{self.id} returned an observation with {number} at index {index}{_too_large(number)}")
-        return row
+        return copied
 
     def reward(self, reward: Any) -> float:
-        if isinstance(reward, float):  # most are, NumPy's float64 too
+        if isinstance(reward, float):  # the usual case; NumPy's float64 is one too
             number = float(reward)
         else:
             numbers = as_real(reward)
             if numbers is None or numbers.shape != ():
-                raise RunFailure(f"{self.id} returned {kind_of(reward)} as a reward, not a real number")
+                raise RunFailure(f"{self.id} returned {describe_value(reward)} as a reward, not a real number")
             number = float(numbers)
-        if not abs(number) <= LARGEST:
+        if not abs(number) <= FLOAT32_MAX:
             raise RunFailure(f"{self.id} returned a reward of {number}{_too_large(number)}")
         return number
 
-    def flag(self, value: Any, what: str) -> bool:
-        """Whether an episode is `what`: "terminated" or "truncated"."""
-        numbers = as_real(value)  # some say 0 or 1
+    def flag(self, value: Any, name: str) -> bool:
+        """The flag of this name, "terminated" or "truncated", as a bool."""
+        numbers = as_real(value)  # some environments return 0 or 1
         if numbers is None or numbers.shape != () or float(numbers) not in (0, 1):
-            raise RunFailure(f"{self.id} returned {kind_of(value)} as {what!r}, not true or false")
+            raise RunFailure(f"{self.id} returned {describe_value(value)} as {name!r}, not true or false")
         return bool(numbers)
 
-    def read_observations(self, given: npt.ArrayLike) -> tuple[Row, bool]:
-        """A user's observation, or several: [B, S], and whether it was a single one."""
-        return _read(given, "observation", self._obs_shape)
+    def read_observations(self, observations: npt.ArrayLike) -> tuple[Observation, bool]:
+        """A user's observation or batch of them as [B, S], and whether it was a single one."""
+        return _read(observations, "observation", self._obs_shape)
 
-    def read_actions(self, given: npt.ArrayLike) -> tuple[Row, bool]:
-        """A user's action, or several, as `scale` gives them: rows, and whether it was a single one."""
-        numbers, alone = _read(given, "action", self.actions.shape)
+    def read_actions(self, actions: npt.ArrayLike) -> tuple[Action, bool]:
+        """A user's action or batch of them, in the environment's bounds, as [B, A]; and whether it was a single one."""
+        numbers, single = _read(actions, "action", self.actions.shape)
         low, high = self.actions.low.astype(float), self.actions.high.astype(float)
-        whole, slack = self.actions.kind == "discrete", 1e-4 * (high - low)
-        outside = (numbers < low - slack) | (numbers > high + slack) | (whole & (numbers % 1 != 0))
+        discrete, tolerance = self.actions.kind == "discrete", 1e-4 * (high - low)
+        outside = (numbers < low - tolerance) | (numbers > high + tolerance) | (discrete & (numbers % 1 != 0))
         if outside.any():
             row, index = (int(i) for i in np.argwhere(outside)[0])
             raise UsageError(
-                f"the action holds {numbers[row, index]} at index {index if alone else (row, index)}, "
-                f"which is not {'a whole number ' if whole else ''}in [{low[index]:g}, {high[index]:g}]"
+                f"the action holds {numbers[row, index]} at index {index if single else (row, index)}, "
+                f"which is not {'a whole number ' if discrete else ''}in [{low[index]:g}, {high[index]:g}]"
             )
-        return self.unscale(numbers.reshape(-1, *self.actions.shape)), alone
+        return self.unscale(numbers.reshape(-1, *self.actions.shape)), single
+
+    def read_own_actions(self, actions: npt.ArrayLike, count: int) -> npt.NDArray[Any]:
+        """A user's action for each of `count` environments, in their own space, as a new array that they may keep."""
+        numbers = _numbers(actions, "action", self.actions.shape)
+        shape = (count, *self.actions.shape)
+        if numbers.shape != shape:
+            raise UsageError(f"actions for {many(count, 'environment')} have shape {shape}, not {numbers.shape}")
+        _require_finite(numbers, "action")
+        converted = numbers.astype(self.actions.dtype)
+        if self.actions.kind == "discrete" and (converted != numbers).any():
+            raise UsageError(f"the action holds {numbers[converted != numbers][0]}, which is not a whole number")
+        return converted
 
 
 def _observation_size(space: gymnasium.Space[Any], env_id: str) -> int:
@@ -276,34 +294,51 @@ def _observation_size(space: gymnasium.Space[Any], env_id: str) -> int:
     return space.shape[0]
 
 
-def _read(given: npt.ArrayLike, what: str, shape: tuple[int, ...]) -> tuple[Row, bool]:
-    """Finite numbers, a row for each that has this shape, and whether it was a single one."""
+def _read(value: npt.ArrayLike, name: str, shape: tuple[int, ...]) -> tuple[npt.NDArray[np.float32], bool]:
+    """A finite array of this shape, or a batch of them, as [B, size]; and whether it was a single one."""
+    with np.errstate(over="ignore"):
+        array = _numbers(value, name, shape).astype(np.float32)
+    single = array.ndim == len(shape)
+    if array.shape[not single :] != shape:
+        batch = f"({', '.join(map(str, ('n', *shape)))})" if shape else "(n,)"
+        raise UsageError(f"an {name} has shape {shape}, or {batch} for several, not {array.shape}")
+    _require_finite(array, name)
+    return array.reshape(-1, math.prod(shape)), single
+
+
+def _numbers(value: npt.ArrayLike, name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """A user's numbers as an array. A UsageError for anything else, also for what NumPy would convert to numbers."""
     try:
-        rows = np.asarray(given, np.float32)
-    except (TypeError, ValueError):
-        raise UsageError(f"an {what} is {math.prod(shape)} numbers, not a {type(given).__name__}") from None
-    alone = rows.ndim == len(shape)
-    if rows.shape[not alone :] != shape:
-        several = f"({', '.join(map(str, ('n', *shape)))})" if shape else "(n,)"
-        raise UsageError(f"an {what} has shape {shape}, or {several} for several, not {rows.shape}")
-    if not np.isfinite(rows).all():
-        index = tuple(int(i) for i in np.argwhere(~np.isfinite(rows))[0])
+        array = np.asarray(value)
+        array = array.astype(np.float64) if array.dtype.kind == "O" else array  # a row of a table, perhaps
+    except Exception:  # ragged, or another library's array that cannot be converted
+        array = np.asarray("")
+    if array.dtype.kind not in "biuf":
+        from_reset = isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], Mapping)
+        way_out = ": give the first of the two values that reset() returned" if from_reset else ""
+        kind = f"a {type(value).__name__}" + (f" of {array.dtype}" if isinstance(value, np.ndarray) else "")
+        raise UsageError(f"an {name} is {many(math.prod(shape), 'number')}, not {kind}{way_out}")
+    return array
+
+
+def _require_finite(numbers: npt.NDArray[Any], name: str) -> None:
+    if not np.isfinite(numbers).all():
+        index = tuple(int(i) for i in np.argwhere(~np.isfinite(numbers))[0])
         where = f" at index {index if len(index) > 1 else index[0]}" if index else ""
-        raise UsageError(f"the {what} holds {rows[index]}{where}")
-    return rows.reshape(-1, math.prod(shape)), alone
+        raise UsageError(f"the {name} holds {numbers[index]}{where}")
 
 
 def as_real(value: Any) -> npt.NDArray[Any] | None:
-    """As an array of real numbers, or None. NumPy alone would accept text, None as NaN, half of a complex number."""
+    """As an array of real numbers, or None. NumPy alone accepts text, None as NaN, and half of a complex number."""
     try:
         array = np.asarray(value)
-    except Exception:  # ragged, or another library's array that will not be one of NumPy's
+    except Exception:  # ragged, or another library's array that cannot be converted
         return None
     return array if array.dtype.kind in "biuf" else None
 
 
-def kind_of(value: Any) -> str:
-    """A value in a few words, for messages."""
+def describe_value(value: Any) -> str:
+    """A value or its type, for messages."""
     if value is None or isinstance(value, bool | int | float):
         return str(value)
     return f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"

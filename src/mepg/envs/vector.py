@@ -1,4 +1,4 @@
-"""The environments that a run collects its experience in: one, several stepped together, or the user's own."""
+"""The environments in which a run collects transitions: one, several stepped together, or the user's own."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from gymnasium.wrappers.vector import NormalizeObservation
 
 from mepg.envs.env import Env, call, name_of
 from mepg.envs.simulators import quiet
-from mepg.envs.spaces import Row, Spaces, StepResult
+from mepg.envs.spaces import Action, Observation, Spaces, StepResult
 from mepg.envs.watchdog import Watchdog
 from mepg.errors import RunFailure, UsageError
 from mepg.words import many
 
 
 class Envs:
-    """E environments, each with an index. The caller begins the episodes: no transition crosses the end of one."""
+    """E environments, each with an index. The caller starts the episodes, so no transition spans two of them."""
 
-    original: Any  # what the user gave, or a list of Gymnasium's environments
+    original: Any  # the user's object, or a list of Gymnasium's environments
 
     def __init__(self, count: int, spaces: Spaces) -> None:
         self.count, self.spaces, self.sizes = count, spaces, spaces.sizes
 
-    def begin(self, index: int, seed: int | None) -> Row:
-        """The first observation of a new episode; without a seed, one that the environment draws."""
+    def begin(self, index: int, seed: int | None) -> Observation:
+        """Start a new episode in one environment and return its first observation. Without a seed, it draws its own."""
         raise NotImplementedError
 
-    def step(self, actions: Row) -> list[StepResult]:
-        """One action in each: [E, ...]."""
+    def step(self, actions: Action) -> list[StepResult]:
+        """One step in each environment, with actions [E, A]."""
         return self.take(self.spaces.scale(actions))
 
     def take(self, actions: Any) -> list[StepResult]:
-        """The same with actions in the environments' own space, which they may keep and change."""
+        """`step` with actions of the environments' own space, which they may keep and change."""
         raise NotImplementedError
 
     def abandon(self, seed: int | None = None) -> None:
-        """Abandon the current episodes, so that new ones can begin in every environment."""
+        """Abandon the current episodes, so that new ones can start in every environment."""
 
     def close(self) -> None:
         self.original.close()
@@ -54,10 +54,10 @@ class SerialEnvs(Envs):
         super().__init__(len(envs), envs[0].spaces)
         self._envs, self.original = envs, [env.original for env in envs]
 
-    def begin(self, index: int, seed: int | None) -> Row:
+    def begin(self, index: int, seed: int | None) -> Observation:
         return self._envs[index].reset(seed)
 
-    def step(self, actions: Row) -> list[StepResult]:
+    def step(self, actions: Action) -> list[StepResult]:
         return [env.step(action) for env, action in zip(self._envs, actions, strict=True)]
 
     def take(self, actions: Any) -> list[StepResult]:
@@ -72,53 +72,55 @@ class SerialEnvs(Envs):
 class GymnasiumEnvs(Envs):
     """Gymnasium's vector API, whichever way it starts the next episode."""
 
-    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any], seed: int) -> None:
         env_id, mode = name_of(env), env.metadata.get("autoreset_mode")
         _require_episodes_on_demand(env, env_id, mode)
         super().__init__(env.num_envs, Spaces(env_id, env.single_observation_space, env.single_action_space))
         self.original, self._resets_itself = env, mode is AutoresetMode.SAME_STEP
         with quiet(env_id):
-            # PyBullet's first reset differs from all later ones: use it up.
-            self.abandon(0)
+            # PyBullet's first reset differs from all later ones, so it is not used. An environment that resets itself
+            # gets no other seed.
+            self.abandon(seed if self._resets_itself else 0)
 
-    def begin(self, index: int, seed: int | None) -> Row:
+    def begin(self, index: int, seed: int | None) -> Observation:
         if not self._resets_itself:
-            # Also with AutoresetMode.NEXT_STEP: a reset in time spares the step that would only have reset.
-            one = ResetMask(np.arange(self.count) == index)
-            self._next, _ = self._call("reset", 2, seed=[seed] * self.count, options=one)
-        with one_for_each(self.spaces.id, self.count):
+            # Also with AutoresetMode.NEXT_STEP: it saves the step that would only have reset the environment.
+            mask = ResetMask(np.arange(self.count) == index)
+            self._next, _ = self._call("reset", 2, seed=[seed] * self.count, options=mask)
+        with indexing_errors(self.spaces.id, self.count):
             return self.spaces.obs(self._next[index])
 
     def take(self, actions: Any) -> list[StepResult]:
-        self._next, rewards, ends, limits, infos = self._call("step", 5, actions)
-        with one_for_each(self.spaces.id, self.count):
+        self._next, rewards, terminated, truncated, infos = self._call("step", 5, actions)
+        with indexing_errors(self.spaces.id, self.count):
             return [
-                self._result(self._next[i], rewards[i], ends[i], limits[i], info_of(infos, i, self.count))
+                self._result(self._next[i], rewards[i], terminated[i], truncated[i], info_of(infos, i, self.count))
                 for i in range(self.count)
             ]
 
-    def _result(self, obs: Any, reward: Any, ended: Any, limited: Any, info: Any) -> StepResult:
+    def _result(self, obs: Any, reward: Any, terminated: Any, truncated: Any, info: Any) -> StepResult:
         if not self._resets_itself:
-            return self.spaces.result(obs, reward, ended, limited, info)
-        # Where an episode is over, `obs` and most of `info` are the next one's.
-        last, said = info.pop("final_obs", None), info.pop("final_info", info)
-        if last is None and self.spaces.flag(limited, "truncated"):
+            return self.spaces.result(obs, reward, terminated, truncated, info)
+        # At the end of an episode, `obs` and most of `info` are the next one's.
+        final_obs, final_info = info.pop("final_obs", None), info.pop("final_info", info)
+        if final_obs is None and self.spaces.flag(truncated, "truncated"):
             raise RunFailure(f"{self.spaces.id} ended an episode by its time limit without 'final_obs' in its infos")
-        return self.spaces.result(obs if last is None else last, reward, ended, limited, said)
+        last_obs = obs if final_obs is None else final_obs
+        return self.spaces.result(last_obs, reward, terminated, truncated, final_info)
 
     def abandon(self, seed: int | None = None) -> None:
         self._next, _ = self._call("reset", 2, seed=seed)
 
-    def _call(self, what: str, length: int, *args: Any, **kwargs: Any) -> Any:
-        self._answers = False
-        result = call(self.spaces.id, self.original, what, length, *args, **kwargs)
-        self._answers = True
+    def _call(self, method: str, length: int, *args: Any, **kwargs: Any) -> Any:
+        self._responds = False
+        result = call(self.spaces.id, self.original, method, length, *args, **kwargs)
+        self._responds = True
         return result
 
     def close(self) -> None:
         vector = self.original.unwrapped
-        if not self._answers and isinstance(vector, AsyncVectorEnv):
-            # A process may be gone, and Gymnasium would wait for its answer.
+        if not self._responds and isinstance(vector, AsyncVectorEnv):
+            # A process may be dead, and Gymnasium would wait for its response.
             for process in vector.processes:
                 process.terminate()
             with contextlib.suppress(EOFError, OSError):
@@ -129,13 +131,14 @@ class GymnasiumEnvs(Envs):
 
 
 def _require_episodes_on_demand(env: VectorEnv[Any, Any, Any], env_id: str, mode: Any) -> None:
-    """Refuse a vector environment that cannot begin one of several episodes, and does not do so by itself in time."""
+    """Refuse a vector environment that neither starts single episodes on demand nor resets itself in the same step."""
     if mode is AutoresetMode.SAME_STEP:
         return
     if not isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv):
         raise UsageError(
             f"{env_id} begins its episodes by {mode}, and only SyncVectorEnv and AsyncVectorEnv are known to begin "
-            "one of several on demand: use one of these, or make it with autoreset_mode=AutoresetMode.SAME_STEP"
+            "one of several on demand: use one of these, as gymnasium.make_vec(..., vectorization_mode='sync') does, "
+            "or make it with autoreset_mode=AutoresetMode.SAME_STEP"
         )
     if mode is AutoresetMode.NEXT_STEP and getattr(env.unwrapped, "shared_memory", True) is False:
         # Gymnasium's workers then forget that they were reset, and reset themselves again in the next step.
@@ -153,10 +156,10 @@ def _require_episodes_on_demand(env: VectorEnv[Any, Any, Any], env_id: str, mode
 
 
 class ResetMask(dict[str, Any]):
-    """Options for `reset` that begin a single episode: every layer can take the mask out, and finds nothing else.
+    """Options for `reset` that start single episodes: a dict that holds only `reset_mask`, which `pop` does not remove.
 
-    A vector environment takes it out of the dict before its wrappers look for it. Then RecordEpisodeStatistics would
-    count all episodes from 0 again.
+    A vector environment pops the mask before its wrappers read it. With a plain dict, RecordEpisodeStatistics would
+    find no mask, and count all episodes from 0 again.
     """
 
     def __init__(self, mask: npt.NDArray[np.bool_]) -> None:
@@ -177,52 +180,52 @@ class ResetMask(dict[str, Any]):
 
 
 def info_of(infos: Any, index: int, count: int) -> dict[str, Any]:
-    """What one of several environments said. Gymnasium has a column for each name, and a mask of those who said it."""
+    """The info of one environment. Gymnasium has an array for each key, and a mask of the environments that have it."""
     if isinstance(infos, list):  # gymnasium.wrappers.vector.DictInfoToList
         return dict(infos[index])
-    said = {}
+    info = {}
     for name, column in infos.items():
         mask = infos.get(f"_{name}")
         if (name.startswith("_") and name[1:] in infos) or (mask is not None and not mask[index]):
             continue
         if isinstance(column, dict):
-            said[name] = info_of(column, index, count)
+            info[name] = info_of(column, index, count)
         elif isinstance(column, np.ndarray) and column.shape[:1] == (count,):
-            said[name] = column[index]
-    return said
+            info[name] = column[index]
+    return info
 
 
 class StableBaselinesEnvs(Envs):
-    """A VecEnv of Stable-Baselines3, which begins its episodes by itself; of that library only the names are used."""
+    """A VecEnv of Stable-Baselines3, which resets itself. That library is not imported."""
 
     def __init__(self, env: Any, seed: int) -> None:
         super().__init__(int(env.num_envs), Spaces(name_of(env), env.observation_space, env.action_space))
         self.original = env
         self.abandon(seed)
 
-    def begin(self, index: int, seed: int | None) -> Row:  # noqa: ARG002
-        with one_for_each(self.spaces.id, self.count):
+    def begin(self, index: int, seed: int | None) -> Observation:  # noqa: ARG002
+        with indexing_errors(self.spaces.id, self.count):
             return self.spaces.obs(self._next[index])
 
     def take(self, actions: Any) -> list[StepResult]:
-        self._next, rewards, ends, infos = call(self.spaces.id, self.original, "step", 4, actions)
-        with one_for_each(self.spaces.id, self.count):
-            return [self._result(index, rewards[index], ends[index], infos[index]) for index in range(self.count)]
+        self._next, rewards, dones, infos = call(self.spaces.id, self.original, "step", 4, actions)
+        with indexing_errors(self.spaces.id, self.count):
+            return [self._result(index, rewards[index], dones[index], infos[index]) for index in range(self.count)]
 
     def _result(self, index: int, reward: Any, done: Any, info: Any) -> StepResult:
-        over = self.spaces.flag(done, "done")
-        obs = info["terminal_observation"] if over else self._next[index]
-        truncated = over and bool(info.get("TimeLimit.truncated"))
-        return self.spaces.result(obs, reward, over and not truncated, truncated, info)
+        done = self.spaces.flag(done, "done")
+        obs = info["terminal_observation"] if done else self._next[index]
+        truncated = done and bool(info.get("TimeLimit.truncated"))
+        return self.spaces.result(obs, reward, done and not truncated, truncated, info)
 
     def abandon(self, seed: int | None = None) -> None:
         if seed is not None:
             self.original.seed(seed)
-        self._next = self.original.reset()
+        self._next = call(self.spaces.id, self.original, "reset", None)
 
 
 def make_envs(env: Any, count: int = 1, seed: int = 0, watchdog: Watchdog | None = None) -> Envs:
-    """`count` environments of an id, which a watchdog may watch, or what the user has made."""
+    """`count` environments of an id, under a watchdog if there is one, or a user's ready-made environment."""
     if isinstance(env, str):
         if not 1 <= count <= 1_000:
             raise UsageError(f"envs must be in [1, 1000], not {count}")
@@ -233,7 +236,7 @@ def make_envs(env: Any, count: int = 1, seed: int = 0, watchdog: Watchdog | None
     if count != 1:
         raise UsageError(f"n_envs={count} makes copies of an environment by its id; this one is ready-made")
     if isinstance(env, VectorEnv):
-        return GymnasiumEnvs(env)
+        return GymnasiumEnvs(env, seed)
     if isinstance(env, gymnasium.Env):
         return SerialEnvs([Env(env)])
     if all(hasattr(env, name) for name in ("num_envs", "step_async", "step_wait", "reset")):
@@ -244,15 +247,15 @@ def make_envs(env: Any, count: int = 1, seed: int = 0, watchdog: Watchdog | None
     )
 
 
-def require_same_spaces(one: Spaces, other: Spaces) -> None:
+def require_same_spaces(first: Spaces, second: Spaces) -> None:
     """Refuse an id that makes environments with different spaces."""
-    if difference := one.difference(other):
-        raise UsageError(f"{one.id} is not the same each time that it is made: it had {difference} now")
+    if difference := first.difference(second):
+        raise UsageError(f"{first.id} is not the same each time that it is made: it had {difference} now")
 
 
 @contextlib.contextmanager
-def one_for_each(env_id: str, count: int) -> Iterator[None]:
-    """Errors of indexing what a vector environment returned, as one line: an entry is missing."""
+def indexing_errors(env_id: str, count: int) -> Iterator[None]:
+    """Turn errors of indexing what a vector environment returned into a one-line RunFailure."""
     try:
         yield
     except (LookupError, TypeError, AttributeError, ValueError) as error:

@@ -1,7 +1,8 @@
-"""Films of a policy at work: .mp4 or .gif."""
+"""Videos of episodes: .mp4 or .gif."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import subprocess
 from collections.abc import Callable, Generator
@@ -13,60 +14,60 @@ import numpy.typing as npt
 from PIL import Image
 
 from mepg.errors import RunFailure, UsageError
+from mepg.system import new_file
 
-Picture = npt.NDArray[np.uint8]  # [height, width, 3]
-Taken = Callable[[], Picture]  # a camera that takes the picture when it is needed
-Writer = Generator[
-    None, tuple[Taken, float], None
-]  # cameras are sent to it, and how many pictures there are in a second
+Frame = npt.NDArray[np.uint8]  # [height, width, 3]
+Render = Callable[[], Frame]
+Writer = Generator[None, tuple[Render, float], None]  # receives functions that render a frame, and frames per second
 
 
-class Film:
-    """A file that pictures are added to; whole, or not there at all."""
+class Video:
+    """A video file that frames are added to. After an error, no file is left."""
 
     def __init__(self, path: Path) -> None:
         if path.suffix not in _KINDS:
-            raise UsageError(f"a film is {' or '.join(_KINDS)}, not {path.name!r}")
+            raise UsageError(f"a video must be {' or '.join(_KINDS)}, not {path.name!r}")
         self._path = path
         self._temporary = path.with_name(f".{path.stem}.writing{path.suffix}")
         path.parent.mkdir(parents=True, exist_ok=True)
         self._writer = _KINDS[path.suffix](self._temporary)
         next(self._writer)
 
-    def add(self, take: Taken, fps: float) -> None:
-        """Add a picture; `fps` of them are shown in a second. One that would not be shown is not taken."""
-        self._writer.send((take, fps))
+    def add(self, render: Render, fps: float) -> None:
+        """Add a frame, in a video of `fps` frames per second. A frame that the file would leave out is not rendered."""
+        self._writer.send((render, fps))
 
     def __enter__(self) -> Self:
+        self._held = new_file(self._temporary)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
+        with self._held, contextlib.ExitStack() as undo:
+            undo.callback(self._temporary.unlink, missing_ok=True)
             self._writer.close()
-            if kind is None and self._temporary.exists():
+            if kind is None and self._temporary.stat().st_size:
                 self._temporary.rename(self._path)
-        finally:
-            self._temporary.unlink(missing_ok=True)
+                undo.pop_all()
 
 
 def _mp4(path: Path) -> Writer:
-    """Run ffmpeg ourselves: imageio_ffmpeg's own writer does not check whether it succeeded."""
+    """Runs ffmpeg directly: imageio_ffmpeg's own writer does not check whether ffmpeg succeeded."""
     try:
         import imageio_ffmpeg
     except ImportError:
         raise UsageError("an .mp4 needs ffmpeg: pip install 'mepg[video]'; a .gif does not") from None
-    take, fps = yield
-    picture = take()
-    height, width, _ = picture.shape
+    render, fps = yield
+    frame = render()
+    height, width, _ = frame.shape
     raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{width}x{height}", "-r", str(fps), "-i", "-"]
-    even = ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-pix_fmt", "yuv420p"]  # what every player takes
+    even = ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-pix_fmt", "yuv420p"]  # which every player supports
     command = [imageio_ffmpeg.get_ffmpeg_exe(), "-y", "-loglevel", "error", *raw, *even, str(path)]
     process: Any = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         while True:
-            process.stdin.write(picture.tobytes())
-            take, _ = yield
-            picture = take()
+            process.stdin.write(frame.tobytes())
+            render, _ = yield
+            frame = render()
     except (GeneratorExit, BrokenPipeError):
         pass
     finally:
@@ -76,16 +77,16 @@ def _mp4(path: Path) -> Writer:
 
 
 def _gif(path: Path) -> Writer:
-    kept: list[Image.Image] = []
-    take, fps = yield
-    every = max(1, round(fps / 25))  # viewers show a GIF no faster
+    frames: list[Image.Image] = []
+    render, fps = yield
+    every = max(1, round(fps / 25))  # viewers show no more than 25 frames per second
     try:
-        for seen in itertools.count():
-            if seen % every == 0:
-                kept.append(Image.fromarray(take()).quantize(64))
-            take, _ = yield
+        for number in itertools.count():
+            if number % every == 0:
+                frames.append(Image.fromarray(render()).quantize(64))
+            render, _ = yield
     except GeneratorExit:
-        kept[0].save(path, save_all=True, append_images=kept[1:], duration=1000 * every / fps, loop=0)
+        frames[0].save(path, save_all=True, append_images=frames[1:], duration=1000 * every / fps, loop=0)
 
 
 _KINDS: dict[str, Callable[[Path], Writer]] = {".mp4": _mp4, ".gif": _gif}

@@ -1,1 +1,1 @@
-"""A policy for other programs: as an ONNX graph, or as arrays and a little NumPy, with a card that says what it is."""
+"""Policies for other programs, as ONNX, NumPy or C, and model cards about them."""

@@ -1,7 +1,7 @@
-"""The C form: one file for a C99 compiler, with a loop for each operation of a program.
+"""Export to C: one C99 file, with a loop for each operation of a program.
 
-It acts on one observation. A value is an array of C or a view of one, so rearranging numbers costs nothing, and
-arrays that are no longer read are used again.
+It takes one observation. A value is a C array or a view of one, so reshaping and transposing cost nothing. Arrays that
+are no longer read are reused.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mepg.core.types import Sizes
-from mepg.export.operations import ACTION, OBS, Operation, Operations
+from mepg.export.operations import ACTION, OBS, Operation, PolicyProgram
 from mepg.export.standalone import run
 
-_KINDS = {"f": "float", "i": "int", "u": "int", "b": "int"}  # of numbers, in NumPy and in C
-_NUMBERS_IN_A_LINE = 8
+_C_TYPES = {"f": "float", "i": "int", "u": "int", "b": "int"}  # by NumPy's kind
+_NUMBERS_PER_LINE = 8
 
 
-def to_c(program: Operations, sizes: Sizes, about: dict[str, Any]) -> str:
-    """A header with a function `policy`, from one observation to one action."""
+def to_c(program: PolicyProgram, sizes: Sizes, about: dict[str, Any]) -> str:
+    """A header with a function `policy` from one observation to one action, and `about` in a comment."""
     writer = _Writer(program, sizes.obs)
     for operation in program.operations:
         writer.values[operation.output] = writer.write(operation)
@@ -36,8 +36,8 @@ def to_c(program: Operations, sizes: Sizes, about: dict[str, Any]) -> str:
         flat = action._replace(shape=(sizes.action,), strides=(1,))
         (i,) = _index(flat.shape)
         end = _nest(flat.shape, f"action[{i}] = {flat.at(i)};")
-    steps = _needed(writer.steps, action.name)
-    body = _with_places(steps, end)
+    steps = _without_dead_code(writer.steps, action.name)
+    body = _with_buffers(steps, end)
     used = {*re.findall(r"\w+", "\n".join(body))}
     constants = [line for name, lines in writer.constants.items() if name in used for line in lines]
     lines = [
@@ -51,23 +51,23 @@ def to_c(program: Operations, sizes: Sizes, about: dict[str, Any]) -> str:
         *(f"    {line}" for line in (*constants, *([] if OBS in used else ["(void)obs;"]), *body)),
         "}",
     ]
-    # Including the same policy twice is harmless. Another policy gets a guard of its own, so it is not skipped.
+    # Including the same policy twice is harmless. Another policy has another guard, so it is not skipped.
     guard = "POLICY_H_" + hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
-    said = _comment(", ".join(f"{name} {value}" for name, value in about.items()))
-    return "\n".join([said, f"#ifndef {guard}", f"#define {guard}", "", *lines, "", "#endif", ""])
+    comment = _comment(", ".join(f"{name} {value}" for name, value in about.items()))
+    return "\n".join([comment, f"#ifndef {guard}", f"#define {guard}", "", *lines, "", "#endif", ""])
 
 
 class _Array(NamedTuple):
-    """Numbers in an array of C, and where each is."""
+    """A C array, or a view of one."""
 
     name: str
-    kind: str  # float or int
+    ctype: str  # float or int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int = 0
 
     def at(self, *index: str) -> str:
-        """The number at an index. Extra axes in front are ignored, and an axis of length 1 is broadcast."""
+        """The element at an index. Extra axes in front are ignored, and an axis of length 1 is broadcast."""
         terms = [str(self.offset)] if self.offset else []
         for i, length, stride in zip(index[len(index) - len(self.shape) :], self.shape, self.strides, strict=True):
             if length > 1 and stride and i != "0":
@@ -76,10 +76,10 @@ class _Array(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """Lines that write one array and read others."""
+    """Lines of C that write one array and read others."""
 
     writes: str
-    kind: str
+    ctype: str
     size: int
     lines: list[str]
 
@@ -94,10 +94,10 @@ _VALUE = re.compile(r"\bv\d+\b")
 class _Writer:
     """Writes a program as C."""
 
-    def __init__(self, program: Operations, obs_size: int) -> None:
+    def __init__(self, program: PolicyProgram, obs_size: int) -> None:
         with np.errstate(all="ignore"):
-            seen = run(program.operations, program.constants, np.zeros((1, obs_size), np.float32))
-        self.like = {name: np.asarray(value) for name, value in seen.items()}  # the shape and kind of every value
+            values = run(program.operations, program.constants, np.zeros((1, obs_size), np.float32))
+        self.examples = {name: np.asarray(value) for name, value in values.items()}  # for shapes and dtypes
         self.values = {OBS: _array("obs", "float", (1, obs_size))}
         self.constants: dict[str, list[str]] = {}
         self.steps: list[_Step] = []
@@ -105,75 +105,76 @@ class _Writer:
             self.values[name] = self.constant(name, numbers)
 
     def constant(self, name: str, numbers: Any) -> _Array:
-        array = _array(f"w{len(self.values)}", _KINDS[numbers.dtype.kind], numbers.shape)
+        array = _array(f"w{len(self.values)}", _C_TYPES[numbers.dtype.kind], numbers.shape)
         texts = [_literal(number) for number in numbers.ravel().tolist()]
-        rows = [texts[start : start + _NUMBERS_IN_A_LINE] for start in range(0, len(texts), _NUMBERS_IN_A_LINE)]
+        lines = [texts[start : start + _NUMBERS_PER_LINE] for start in range(0, len(texts), _NUMBERS_PER_LINE)]
         self.constants[array.name] = [
-            f"static const {array.kind} {array.name}[{numbers.size}] = {{ {_comment(name)}",
-            *(f"    {', '.join(row)}," for row in rows),
+            f"static const {array.ctype} {array.name}[{numbers.size}] = {{ {_comment(name)}",
+            *(f"    {', '.join(line)}," for line in lines),
             "};",
         ]
         return array
 
     def write(self, operation: Operation) -> _Array:
-        like, inputs = self.like[operation.output], [self.values[name] for name in operation.inputs]
+        example, inputs = self.examples[operation.output], [self.values[name] for name in operation.inputs]
         if operation.name in _VIEWS:
-            return _VIEWS[operation.name](self, like.shape, *inputs, **operation.attributes)
-        output = _array(f"v{len(self.steps)}", _KINDS[like.dtype.kind], like.shape)
+            return _VIEWS[operation.name](self, example.shape, *inputs, **operation.attributes)
+        output = _array(f"v{len(self.steps)}", _C_TYPES[example.dtype.kind], example.shape)
         if operation.name in _ELEMENTS:
             index = _index(output.shape)
-            numbers = [each.at(*index) for each in inputs]
-            element = _ELEMENTS[operation.name].format(*numbers, **operation.attributes)
+            operands = [array.at(*index) for array in inputs]
+            element = _ELEMENTS[operation.name].format(*operands, **operation.attributes)
             lines = _nest(output.shape, f"{output.at(*index)} = {element};")
         else:
             lines = _LOOPS[operation.name](output, *inputs, **operation.attributes)
         return self.add(output, lines)
 
     def add(self, output: _Array, lines: list[str]) -> _Array:
-        self.steps.append(_Step(output.name, output.kind, math.prod(output.shape), lines))
+        self.steps.append(_Step(output.name, output.ctype, math.prod(output.shape), lines))
         return output
 
     def contiguous(self, array: _Array) -> _Array:
-        """The same numbers one after the other."""
-        plain = _array(f"v{len(self.steps)}", array.kind, array.shape)
-        if array.strides == plain.strides:
+        """The array itself if it is contiguous, otherwise a copy that is."""
+        copied = _array(f"v{len(self.steps)}", array.ctype, array.shape)
+        if array.strides == copied.strides:
             return array
         index = _index(array.shape)
-        return self.add(plain, _nest(array.shape, f"{plain.at(*index)} = {array.at(*index)};"))
+        return self.add(copied, _nest(array.shape, f"{copied.at(*index)} = {array.at(*index)};"))
 
 
-def _needed(steps: list[_Step], result: str) -> list[_Step]:
-    """The steps that the result depends on. Where there is one actor, for instance, nobody reads which was chosen."""
-    wanted, needed = {result}, []
+def _without_dead_code(steps: list[_Step], result: str) -> list[_Step]:
+    """The steps that the result depends on. With a single actor, for example, the index of the best one is not read."""
+    live, needed = {result}, []
     for step in reversed(steps):
-        if step.writes in wanted:
-            wanted |= step.reads
+        if step.writes in live:
+            live |= step.reads
             needed.append(step)
     return needed[::-1]
 
 
-def _with_places(steps: list[_Step], end: list[str]) -> list[str]:
-    """All lines, after the declarations of their arrays. An array that is no longer read is used again."""
-    last = {name: number for number, step in enumerate(steps) for name in (step.writes, *step.reads)}
-    last |= {name: len(steps) for line in end for name in _VALUE.findall(line)}
-    place_of: dict[str, str] = {}
-    kinds: dict[str, str] = {}
+def _with_buffers(steps: list[_Step], end: list[str]) -> list[str]:
+    """All lines, after the declarations of their buffers. A buffer is reused after the last read of its value."""
+    last_use = {name: number for number, step in enumerate(steps) for name in (step.writes, *step.reads)}
+    last_use |= {name: len(steps) for line in end for name in _VALUE.findall(line)}
+    buffer_of: dict[str, str] = {}
+    ctypes: dict[str, str] = {}
     sizes: dict[str, int] = {}
     free: list[str] = []
     for number, step in enumerate(steps):
-        place = next((name for name in free if kinds[name] == step.kind), f"a{len(kinds)}")
-        kinds[place], sizes[place] = step.kind, max(step.size, sizes.get(place, 0))
-        place_of[step.writes] = place
-        free = [name for name in free if name != place]
-        free += [place_of[name] for name in sorted(step.reads) if last[name] == number]
-    declared = [f"{kinds[name]} {name}[{size}];" for name, size in sizes.items()]
+        buffer = next((name for name in free if ctypes[name] == step.ctype), f"a{len(ctypes)}")
+        ctypes[buffer], sizes[buffer] = step.ctype, max(step.size, sizes.get(buffer, 0))
+        buffer_of[step.writes] = buffer
+        free = [name for name in free if name != buffer]
+        free += [buffer_of[name] for name in sorted(step.reads) if last_use[name] == number]
+    declarations = [f"{ctypes[name]} {name}[{size}];" for name, size in sizes.items()]
     lines = [line for step in steps for line in step.lines] + end
-    return declared + [_VALUE.sub(lambda name: place_of[name[0]], line) for line in lines]
+    return declarations + [_VALUE.sub(lambda name: buffer_of[name[0]], line) for line in lines]
 
 
-def _array(name: str, kind: str, shape: tuple[int, ...]) -> _Array:
+def _array(name: str, ctype: str, shape: tuple[int, ...]) -> _Array:
+    """A contiguous array."""
     strides = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-    return _Array(name, kind, tuple(shape), strides)
+    return _Array(name, ctype, tuple(shape), strides)
 
 
 def _index(shape: Sequence[int]) -> list[str]:
@@ -181,7 +182,7 @@ def _index(shape: Sequence[int]) -> list[str]:
 
 
 def _nest(shape: Sequence[int], *inner: str, names: str = "i") -> list[str]:
-    """Loops over every index of a shape, around some lines."""
+    """Loops over every index of a shape, around inner lines."""
     loops = [(f"{names}{axis}", length) for axis, length in enumerate(shape) if length != 1]
     heads = [f"for (int {i} = 0; {i} < {n}; {i}++) {{" for i, n in loops]
     indent = ["    " * depth for depth in range(len(loops) + 1)]
@@ -197,16 +198,16 @@ def _literal(number: float | int | bool) -> str:
         return str(int(number))
     if not math.isfinite(number):
         return "NAN" if math.isnan(number) else "INFINITY" if number > 0 else "-INFINITY"
-    text = f"{number:.9g}"  # nine digits give exactly this float32 back
+    text = f"{number:.9g}"  # nine digits identify a float32 exactly
     return f"{text}f" if any(c in text for c in ".e") else f"{text}.0f"
 
 
 def _comment(text: str) -> str:
-    """A text that may come from a stranger's file, as a comment that it cannot get out of."""
+    """A comment. The text may come from an untrusted file, so it must not be able to end the comment."""
     return f"/* {''.join(c if c.isascii() and c.isprintable() and c != '*' else '?' for c in text)} */"
 
 
-# Element by element, in C.
+# Elementwise operations.
 _ELEMENTS = {
     "add": "{} + {}", "subtract": "{} - {}", "multiply": "{} * {}", "divide": "{} / {}", "tanh": "tanhf({})",
     "sqrt": "sqrtf({})", "exp": "expf({})", "log": "logf({})", "negative": "-{}", "less": "{} < {}",
@@ -223,23 +224,23 @@ _FUNCTIONS = {
 }
 
 
-def _reshape(to: _Writer, now: tuple[int, ...], x: _Array, **_: Any) -> _Array:
+def _reshape(to: _Writer, new_shape: tuple[int, ...], x: _Array, **_: Any) -> _Array:
     x = to.contiguous(x)
-    return _array(x.name, x.kind, now)._replace(offset=x.offset)
+    return _array(x.name, x.ctype, new_shape)._replace(offset=x.offset)
 
 
-def _transpose(_to: _Writer, now: tuple[int, ...], x: _Array, perm: list[int]) -> _Array:
-    return x._replace(shape=now, strides=tuple(x.strides[axis] for axis in perm))
+def _transpose(_to: _Writer, new_shape: tuple[int, ...], x: _Array, perm: list[int]) -> _Array:
+    return x._replace(shape=new_shape, strides=tuple(x.strides[axis] for axis in perm))
 
 
-def _expand(_to: _Writer, now: tuple[int, ...], x: _Array, **_: Any) -> _Array:
-    new = (0,) * (len(now) - len(x.shape))
-    kept = (stride if length > 1 else 0 for length, stride in zip(x.shape, x.strides, strict=True))
-    return x._replace(shape=now, strides=(*new, *kept))
+def _expand(_to: _Writer, new_shape: tuple[int, ...], x: _Array, **_: Any) -> _Array:
+    new = (0,) * (len(new_shape) - len(x.shape))
+    old = (stride if length > 1 else 0 for length, stride in zip(x.shape, x.strides, strict=True))
+    return x._replace(shape=new_shape, strides=(*new, *old))
 
 
-def _slice(_to: _Writer, now: tuple[int, ...], x: _Array, axis: int, start: int, **_: Any) -> _Array:
-    return x._replace(shape=now, offset=x.offset + start * x.strides[axis])
+def _slice(_to: _Writer, new_shape: tuple[int, ...], x: _Array, axis: int, start: int, **_: Any) -> _Array:
+    return x._replace(shape=new_shape, offset=x.offset + start * x.strides[axis])
 
 
 _VIEWS: dict[str, Callable[..., _Array]] = {
@@ -247,72 +248,72 @@ _VIEWS: dict[str, Callable[..., _Array]] = {
 }  # fmt: skip
 
 
-def _multiply(output: _Array, x: _Array, y: _Array) -> list[str]:
-    """Row by row of the weights, which is how they lie in memory."""
+def _matmul(output: _Array, x: _Array, y: _Array) -> list[str]:
+    """Reads the weights row by row, in the order of memory."""
     *outer, column = _index(output.shape)
-    across = (1,) * len(outer) + output.shape[-1:]
-    number = output.at(*outer, column)
+    row = (1,) * len(outer) + output.shape[-1:]
+    element = output.at(*outer, column)
     return _nest(
         output.shape[:-1],
-        *_nest(across, f"{number} = 0.0f;"),
+        *_nest(row, f"{element} = 0.0f;"),
         f"for (int k = 0; k < {x.shape[-1]}; k++) {{",
         f"    const float x = {x.at(*outer, 'k')};",
-        *(f"    {line}" for line in _nest(across, f"{number} += x * {y.at(*outer[:-1], 'k', column)};")),
+        *(f"    {line}" for line in _nest(row, f"{element} += x * {y.at(*outer[:-1], 'k', column)};")),
         "}",
     )
 
 
-def _reduce(start: str, more: str) -> Callable[..., list[str]]:
+def _reduce(initial: str, update: str) -> Callable[..., list[str]]:
     def lines(output: _Array, x: _Array, axes: list[int]) -> list[str]:
-        kept = iter(_index(output.shape))
-        index = [f"j{axis}" if axis in axes else next(kept) for axis in range(len(x.shape))]
+        output_index = iter(_index(output.shape))
+        index = [f"j{axis}" if axis in axes else next(output_index) for axis in range(len(x.shape))]
         first = x.at(*("0" if axis in axes else i for axis, i in enumerate(index)))
-        over = [length if axis in axes else 1 for axis, length in enumerate(x.shape)]
-        number = output.at(*_index(output.shape))
-        inner = _nest(over, f"{number} = {more.format(number, x.at(*index))};", names="j")
-        return _nest(output.shape, f"{number} = {start.format(first)};", *inner)
+        reduced = [length if axis in axes else 1 for axis, length in enumerate(x.shape)]
+        element = output.at(*_index(output.shape))
+        inner = _nest(reduced, f"{element} = {update.format(element, x.at(*index))};", names="j")
+        return _nest(output.shape, f"{element} = {initial.format(first)};", *inner)
 
     return lines
 
 
 def _argmax(output: _Array, x: _Array, axis: int) -> list[str]:
     index = _index(output.shape)
-    number = output.at(*index)
-    here, best = (x.at(*index[:axis], i, *index[axis:]) for i in ("j", number))
-    again = f"for (int j = 1; j < {x.shape[axis]}; j++) {{"
-    return _nest(output.shape, f"{number} = 0;", again, f"    if ({here} > {best}) {number} = j;", "}")
+    best = output.at(*index)
+    value, best_value = (x.at(*index[:axis], i, *index[axis:]) for i in ("j", best))
+    loop = f"for (int j = 1; j < {x.shape[axis]}; j++) {{"
+    return _nest(output.shape, f"{best} = 0;", loop, f"    if ({value} > {best_value}) {best} = j;", "}")
 
 
 def _concatenate(output: _Array, *inputs: _Array, axis: int) -> list[str]:
-    lines, before = [], 0
+    lines, start = [], 0
     for x in inputs:
         index = _index(x.shape)
-        place = output._replace(offset=before * output.strides[axis])
-        lines += _nest(x.shape, f"{place.at(*index)} = {x.at(*index)};")
-        before += x.shape[axis]
+        part = output._replace(offset=start * output.strides[axis])
+        lines += _nest(x.shape, f"{part.at(*index)} = {x.at(*index)};")
+        start += x.shape[axis]
     return lines
 
 
-def _take(output: _Array, x: _Array, which: _Array, axis: int) -> list[str]:
+def _take_along_axis(output: _Array, x: _Array, indices: _Array, axis: int) -> list[str]:
     index = _index(output.shape)
-    there = [f"({which.at(*index)})" if i == axis else each for i, each in enumerate(index)]
-    return _nest(output.shape, f"{output.at(*index)} = {x.at(*there)};")
+    source = [f"({indices.at(*index)})" if i == axis else each for i, each in enumerate(index)]
+    return _nest(output.shape, f"{output.at(*index)} = {x.at(*source)};")
 
 
 def _cast(output: _Array, x: _Array, to: str) -> list[str]:
     index = _index(output.shape)
-    number = x.at(*index)
-    changed = f"{number} != 0" if to == "bool" else f"({output.kind}){number}"
-    return _nest(output.shape, f"{output.at(*index)} = {changed};")
+    element = x.at(*index)
+    converted = f"{element} != 0" if to == "bool" else f"({output.ctype}){element}"
+    return _nest(output.shape, f"{output.at(*index)} = {converted};")
 
 
 _LOOPS: dict[str, Callable[..., list[str]]] = {
-    "matmul": _multiply,
+    "matmul": _matmul,
     "sum": _reduce("0.0f", "{} + {}"),
     "max": _reduce("{}", "policy_max({}, {})"),
     "min": _reduce("{}", "policy_min({}, {})"),
     "argmax": _argmax,
     "concatenate": _concatenate,
-    "take_along_axis": _take,
+    "take_along_axis": _take_along_axis,
     "cast": _cast,
 }

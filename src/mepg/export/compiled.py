@@ -1,10 +1,9 @@
-"""The C form compiled and tried, in a process of its own."""
+"""Compiles an exported C policy and runs it, in a process of its own."""
 
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
+import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,16 +12,18 @@ from typing import Any
 import numpy as np
 
 from mepg.core.types import Sizes
-from mepg.envs.spaces import Row
+from mepg.envs.spaces import Observation
 from mepg.errors import RunFailure
 from mepg.native import build
+from mepg.signals import cleaning_up
 
 FLAGS = ("-std=c99", "-O2")
 _COMPILERS = ("cc", "gcc", "clang")
 _WAY_OUT = "; CC= writes the file without a trial"
-_SECONDS = 300  # for a compiler: a policy of a million weights takes some
+_SECONDS = 300  # for the compiler, which takes long for a million weights
 
-# Acts on each observation, and then again against the clock. The pointer is volatile, so no call is optimised away.
+# Computes the action of each observation, and then measures the time. The pointer is volatile, so that no call is
+# optimised away.
 _TRIAL = """
 #include <stdio.h>
 #include <time.h>
@@ -48,19 +49,19 @@ int main(void) {{
 
 
 def find_compiler() -> list[str] | None:
-    """What CC says, or the first of cc, gcc and clang that is there. CC= means none."""
+    """The command in the variable CC, or the first of cc, gcc and clang that is installed. CC= means none."""
     try:
         return build.find_compiler("CC", _COMPILERS)
     except build.CannotBuild as error:
-        if "CC" not in os.environ or isinstance(error, build.NotWanted):
+        if "CC" not in os.environ or isinstance(error, build.CompilerDisabled):
             return None
         raise RunFailure(f"{error}{_WAY_OUT}") from None
 
 
-def act_compiled(
-    compiler: Sequence[str], header: str, sizes: Sizes, obs: Row, rounds: int, flags: Sequence[str] = FLAGS
+def run_compiled(
+    compiler: Sequence[str], header: str, sizes: Sizes, obs: Observation, rounds: int, flags: Sequence[str] = FLAGS
 ) -> tuple[Any, float]:
-    """The header's actions, a row for each observation, and the seconds for one: the mean of many."""
+    """The header's actions, [B, A], and the mean time for one observation, in seconds."""
     discrete = sizes.action_kind == "discrete"
     text = _TRIAL.format(
         count=len(obs),
@@ -70,36 +71,17 @@ def act_compiled(
         signature="int (*volatile act)(const float *)" if discrete else "void (*volatile act)(const float *, float *)",
         call="action[i][0] = act(obs[i])" if discrete else "act(obs[i], action[i])",
     )
-    with tempfile.TemporaryDirectory(prefix="mepg-c-") as name:
-        place = Path(name)
-        (place / "policy.h").write_text(header)
-        (place / "trial.c").write_text(text)
-        _run([*compiler, *flags, "-o", "trial", "trial.c", "-lm"], place)
-        said = _run([str(place / "trial")], place, obs.astype(np.float32).tobytes())
-    kind = np.dtype(np.intc if discrete else np.float32)
-    actions = np.frombuffer(said, kind, len(obs) * sizes.action_width).reshape(len(obs), sizes.action_width)
-    return actions, float(np.frombuffer(said[-8:], np.float64)[0])
-
-
-def _run(command: list[str], place: Path, given: bytes = b"") -> bytes:
-    """What a program says. It gets a group of its own, so that what it has started ends with it."""
-    try:
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=place,
-            start_new_session=True,
-        )  # fmt: skip
-    except OSError as error:
-        raise RunFailure(f"{command[0]} cannot be started: {error.strerror}{_WAY_OUT}") from None
-    with process:
+    folder = Path(tempfile.mkdtemp(prefix="mepg-c-"))
+    with cleaning_up(lambda: shutil.rmtree(folder, ignore_errors=True)):
+        (folder / "policy.h").write_text(header)
+        (folder / "trial.c").write_text(text)
+        build_trial = [*compiler, *flags, "-o", "trial", "trial.c", "-lm"]
         try:
-            said, complaint = process.communicate(given, timeout=_SECONDS)
-        except BaseException as error:
-            os.killpg(process.pid, signal.SIGKILL)
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise RunFailure(f"{command[0]} did not finish within {_SECONDS} s{_WAY_OUT}") from None
-            raise
-    if process.returncode:
-        lines = complaint.decode(errors="replace").splitlines()
-        first = next((line for line in lines if "error" in line), "".join(lines[:1]))
-        raise RunFailure(f"{command[0]} failed: {first or f'exit code {process.returncode}'}{_WAY_OUT}")
-    return said
+            build.run_command(build_trial, folder=folder, seconds=_SECONDS)
+            stdin = obs.astype(np.float32).tobytes()
+            output = build.run_command([str(folder / "trial")], stdin=stdin, seconds=_SECONDS)
+        except build.CannotBuild as error:
+            raise RunFailure(f"{error}{_WAY_OUT}") from None
+    dtype = np.dtype(np.intc if discrete else np.float32)
+    actions = np.frombuffer(output, dtype, len(obs) * sizes.action_width).reshape(len(obs), sizes.action_width)
+    return actions, float(np.frombuffer(output[-8:], np.float64)[0])

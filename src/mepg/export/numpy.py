@@ -1,4 +1,4 @@
-"""The NumPy form: a program's arrays and operations in policy.npz, and the module that carries them out."""
+"""Export to NumPy: policy.npz with a program's arrays and operations, and policy.py, which runs them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from mepg.export import standalone
-from mepg.export.operations import Operations
+from mepg.export.operations import PolicyProgram
 from mepg.storage.files import not_writable, write_whole
 
 
-def to_npz(program: Operations) -> bytes:
+def to_npz(program: PolicyProgram) -> bytes:
     """A file that `np.load` reads with `allow_pickle=False`."""
     content = io.BytesIO()
     operations = np.array(json.dumps(program.operations))
@@ -22,7 +22,7 @@ def to_npz(program: Operations) -> bytes:
 
 
 def write_numpy(folder: Path, npz: bytes) -> list[Path]:
-    """policy.npz and policy.py."""
+    """Write policy.npz and policy.py."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -1,8 +1,8 @@
-"""A policy without the library that trained it. Needs NumPy, and policy.npz beside this file.
+"""A policy without the library that trained it. Needs NumPy, and policy.npz next to this file.
 
 from policy import load_policy
 act = load_policy()
-action = act(observation)  # or a batch of them; as the environment takes them
+action = act(observation)  # or a batch of them; actions are in the environment's own bounds
 """
 
 import json
@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-ALIKE = "add subtract multiply divide maximum minimum tanh sqrt exp log negative less greater where matmul argmax"
-OPERATIONS: dict[str, Any] = {name: getattr(np, name) for name in [*ALIKE.split(), "reshape", "take_along_axis"]} | {
+NUMPY_NAMES = "add subtract multiply divide maximum minimum tanh sqrt exp log negative less greater where matmul argmax"
+OPERATIONS: dict[str, Any] = {
+    name: getattr(np, name) for name in [*NUMPY_NAMES.split(), "reshape", "take_along_axis"]
+} | {
     "max": lambda x, axes: x.max(tuple(axes)),
     "min": lambda x, axes: x.min(tuple(axes)),
     "sum": lambda x, axes: x.sum(tuple(axes)),
@@ -25,10 +27,10 @@ OPERATIONS: dict[str, Any] = {name: getattr(np, name) for name in [*ALIKE.split(
 
 
 def run(operations: Any, constants: dict[str, Any], obs: Any) -> dict[str, Any]:
-    """Every value on the way from observations, [B, S], to B actions, by its name."""
+    """All values of the program by name, from the observations, "obs" [B, S], to the actions, "action"."""
     values = {**constants, "obs": obs}
     for name, inputs, output, attributes in operations:
-        values[output] = OPERATIONS[name](*(values[each] for each in inputs), **attributes)
+        values[output] = OPERATIONS[name](*(values[value] for value in inputs), **attributes)
     return values
 
 

@@ -1,107 +1,109 @@
-"""The C++ of what is no loop over elements: keys, sorting, scattering, other orders in memory."""
+"""The C++ of calls: random keys and bits, sorting, scattering, row-major copies."""
 
 from __future__ import annotations
 
 import math
 
-from mepg.native.express import Addresses
-from mepg.native.graph import At, Index, Node, everywhere, place, variables_of
+from mepg.native.expressions import Addresses
+from mepg.native.graph import AxisIndex, Index, Node, loop_index, loop_variables
 
 
 class Calls:
-    """What a call's function consists of."""
+    """The body of a call's function."""
 
     def __init__(self, addresses: Addresses) -> None:
-        self._addresses, self._placement = addresses, addresses.placement
+        self._addresses, self._assignment = addresses, addresses.assignment
 
-    def lines(self, node: Node, part: list[str]) -> list[str]:
-        """The body of its function. `part`: which thread of how many."""
+    def lines(self, node: Node, thread: list[str]) -> list[str]:
+        """`thread`: its number and how many there are, if several compute the call together."""
         if node.op in ("relayout", "scatter"):
             return self._relayout(node) + (self._scatter(node) if node.op == "scatter" else [])
         sources = [self._source(argument) for argument in node.arguments]
         if node.op == "sort":
             return self._sort(node, *sources)
         if node.op == "order":
-            return self._order(node, sources)
-        each = node.settings["each"]
+            return self._argsort(node, sources)
+        words = node.params["words"]
         key, *number = (
-            f"{source} + i * {self._distance(argument, k)}"
+            f"{source} + i * {self._stride(argument, k)}"
             for k, (source, argument) in enumerate(zip(sources, node.arguments, strict=True))
         )
-        to = f"(word*)({self._addresses.start(self._placement.buffers[node])}) + i * {each}"
-        count = math.prod(node.shape) // each
-        given = ", ".join([key, *(number or ["nullptr"]), str(each), to, *part])
-        return [f"for (int i = 0; i < {count}; i++) {node.op}({given});"]
+        arguments = [key, *(number or ["nullptr"]), str(words), f"{self._target(node)} + i * {words}", *thread]
+        count = math.prod(node.shape) // words
+        return [f"for (int i = 0; i < {count}; i++) {node.op}({', '.join(arguments)});"]
+
+    def _target(self, node: Node, pointer: str = "word*") -> str:
+        return f"({pointer})({self._addresses.start(self._assignment.buffers[node])})"
 
     def _source(self, argument: Node) -> str:
-        """Where a call's argument begins."""
-        node, index = self._placement.fusion.resolve(argument, everywhere(argument.shape))
-        places = [At("", at.offset) if at.variable in ("r", "c") else at for at in place(node, index)]
-        return f"(const word*)({self._addresses.address(node, places)})"
+        """The address of a call's argument."""
+        node, index = self._assignment.fusion.resolve(argument, loop_index(argument.shape))
+        element = node.squeeze(index)
+        first = [AxisIndex("", axis.offset) if axis.variable in ("r", "c") else axis for axis in element]
+        return f"(const word*)({self._addresses.address(node, first)})"
 
-    def _distance(self, argument: Node, which: int) -> int:
-        """Between one key and the next, one number and the next."""
-        if which:
+    def _stride(self, argument: Node, position: int) -> int:
+        """From one key to the next, from one number to the next."""
+        if position:
             return 1 if argument.dims else 0
-        return self._placement.buffers[self._placement.fusion.base(argument)].width if len(argument.dims) > 1 else 0
+        return self._assignment.buffers[self._assignment.fusion.base(argument)].width if len(argument.dims) > 1 else 0
 
     def _sort(self, node: Node, keys: str, values: str) -> list[str]:
-        alive, n = self._placement.fusion.alive, node.arguments[0].shape[0]
+        n = node.arguments[0].shape[0]
         results = {
-            r.settings["which"]: self._placement.buffers[r]
-            for r in alive
-            if r.op == "result" and r.arguments[0] is node
+            result.params["position"]: self._target(result)
+            for result in self._assignment.fusion.live
+            if result.op == "result" and result.arguments[0] is node
         }
-        to = [f"(word*)({self._addresses.start(results[k])})" if k in results else "unused" for k in (0, 1)]
-        return [f"word unused[{n}];", f"sort({keys}, {values}, {n}, {', '.join(to)});"]
+        targets = [results.get(k, "unused") for k in (0, 1)]
+        return [f"word unused[{n}];", f"sort({keys}, {values}, {n}, {', '.join(targets)});"]
+
+    def _argsort(self, node: Node, keys: list[str]) -> list[str]:
+        rows, n = node.shape
+        dtypes = "".join(argument.dtype[0] for argument in node.arguments)
+        call = f'argsort(keys, "{dtypes}", {rows - 1}, {n}, {self._target(node, "number*")});'
+        return [f"const word* keys[] = {{{', '.join(keys)}}};", call]
 
     def _relayout(self, node: Node) -> list[str]:
-        """Element by element, in the order of plain rows."""
-        below = node.arguments[0]
-        to = f"((word*)({self._addresses.start(self._placement.buffers[node])}))"
-        return [*self._one_by_one(below), f"{to}[i] = one_u({self._element(below, everywhere(below.shape))});", "}"]
+        """A row-major copy, element by element."""
+        source = node.arguments[0]
+        element = self._element(source, loop_index(source.shape))
+        return [*self._loop(source), f"({self._target(node)})[i] = scalar_u({element});", "}"]
 
-    def _one_by_one(self, node: Node) -> list[str]:
-        """A loop over the elements of a node in the order of plain rows, and where each of them is."""
+    def _loop(self, node: Node) -> list[str]:
+        """A loop over a node's elements in row-major order, and the loop variables of each."""
         lines, rest = [], "i"
-        for variable, size in reversed(list(zip(variables_of(node.dims), node.dims, strict=True))):
+        for variable, size in reversed(list(zip(loop_variables(node.dims), node.dims, strict=True))):
             lines.append(f"const int {variable} = {rest} % {size};")
             rest = f"{rest} / {size}"
         return [f"for (int i = 0; i < {math.prod(node.shape)}; i++) {{", *lines]
 
     def _element(self, node: Node, index: Index) -> str:
-        """The address of an element that is in memory."""
-        source, index = self._placement.fusion.resolve(node, index)
-        return self._addresses.address(source, place(source, index))
+        """The address of an element, through views."""
+        base, index = self._assignment.fusion.resolve(node, index)
+        return self._addresses.address(base, base.squeeze(index))
 
     def _scatter(self, node: Node) -> list[str]:
-        """Each update in its turn. One that does not fit is left out, unless indices are to be clipped."""
-        _, updates, *numbers = node.arguments
-        kind = {"f32": "float", "i32": "number"}.get(node.type, "word")
-        lines, here, to, stride = self._one_by_one(updates), everywhere(updates.shape), "", 1
+        """One update after the other. One that is out of range is dropped, unless indices are clipped."""
+        _, updates, *starts = node.arguments
+        ctype = {"f32": "float", "i32": "number"}.get(node.dtype, "word")
+        lines, index, target, stride = self._loop(updates), loop_index(updates.shape), "", 1
         for axis in reversed(range(len(node.shape))):
-            which, batch, window = node.settings["source"][axis]
-            parts = [] if window is None else [self._addresses.number(here[window])]
-            if which is not None:
-                most = node.shape[axis] - (1 if window is None else updates.shape[window])
-                number = f"one_i({self._element(numbers[which], [here[a] for a in batch])})"
-                number = f"within({number}, {most + 1})" if node.settings["clip"] else number
-                lines.append(f"const int at{axis} = {number};")
-                lines.append(f"if (at{axis} < 0 || at{axis} > {most}) continue;")
-                parts.append(f"at{axis}")
-            to += "".join(f" + {part} * {stride}" for part in parts if part != "0")
+            array, batch, window = node.params["source"][axis]
+            terms = [] if window is None else [self._addresses.index(index[window])]
+            if array is not None:
+                largest = node.shape[axis] - (1 if window is None else updates.shape[window])
+                start = f"scalar_i({self._element(starts[array], [index[a] for a in batch])})"
+                start = f"clip({start}, {largest + 1})" if node.params["clip"] else start
+                lines.append(f"const int start{axis} = {start};")
+                lines.append(f"if (start{axis} < 0 || start{axis} > {largest}) continue;")
+                terms.append(f"start{axis}")
+            target += "".join(f" + {term} * {stride}" for term in terms if term != "0")
             stride *= node.shape[axis]
-        start = self._addresses.start(self._placement.buffers[node])
-        lines.append(f"{kind}& a = (({kind}*)({start}))[0{to}];")
-        lines.append(f"const {kind} b = *(const {kind}*)({self._element(updates, here)});")
+        lines.append(f"{ctype}& a = ({self._target(node, f'{ctype}*')})[0{target}];")
+        lines.append(f"const {ctype} b = *(const {ctype}*)({self._element(updates, index)});")
         combined = {
             "set": "b", "add": "a + b", "sub": "a - b", "mul": "a * b",
             "max": "a < b || b != b ? b : a", "min": "a > b || b != b ? b : a",
-        }[node.settings["kind"]]  # fmt: skip
+        }[node.params["kind"]]  # fmt: skip
         return [*lines, f"a = {combined};", "}"]
-
-    def _order(self, node: Node, keys: list[str]) -> list[str]:
-        rows, n = node.shape
-        kinds = "".join(argument.type[0] for argument in node.arguments)
-        to = f"(number*)({self._addresses.start(self._placement.buffers[node])})"
-        return [f"const word* keys[] = {{{', '.join(keys)}}};", f'order(keys, "{kinds}", {rows - 1}, {n}, {to});']

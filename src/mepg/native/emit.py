@@ -1,16 +1,17 @@
-"""From items to the text of a C++ program: one function for each, and one that calls them in order."""
+"""From a schedule to the text of a C++ program: one function for each step, and one that calls them in order."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
+from mepg.native.buffers import BufferAssignment, reduced_variables
 from mepg.native.calls import Calls
-from mepg.native.express import VECTOR, Addresses, Expressions
-from mepg.native.graph import At, Block, Node, everywhere, place, variables_of
-from mepg.native.items import Item, Loops, Operand, Pack, Root, Single
-from mepg.native.place import Placement, reduced_variables
-from mepg.native.share import Range, Shares, is_shared, shares
+from mepg.native.expressions import VECTOR, Addresses, Expressions
+from mepg.native.graph import ZERO, Block, Node, loop_index, loop_variables
+from mepg.native.partition import Partition, Range, is_parallel, partition
+from mepg.native.processor import Instructions
+from mepg.native.schedule import LoopNest, NodeStep, Operand, PackStep, Root, Step
 
 
 @dataclass(frozen=True)
@@ -26,48 +27,49 @@ class Tile:
         return self.vectors * self.lanes
 
 
-def tile_for(item: Loops, lanes: int) -> Tile:
+def tile_for(nest: LoopNest, instructions: Instructions) -> Tile:
     """As many registers as there are for a product; a row at a time for anything else."""
-    columns = item.space[-1] if item.space else 1
+    columns, lanes = (nest.space[-1] if nest.space else 1), instructions.lanes
     vectors = min(2, (32 if columns > 16 else 16) // lanes)
-    if item.product is None:
+    if nest.product is None:
         return Tile(1, vectors, lanes)
-    # 32 registers with AVX-512, else 16. Rows of a transposed matrix must not cross the end of a panel.
-    rows = {16: 8 if vectors == 2 else 16, 8: 4 if item.operands[0].transposed else 6, 4: 4}[lanes]
-    return Tile(rows, vectors, lanes)
+    # Six rows of a transposed matrix would cross the end of a panel.
+    few = 6 if lanes == 8 and not nest.operands[0].transposed else 4
+    return Tile(16 // vectors if instructions.registers == 32 else few, vectors, lanes)
 
 
-# What a reduction begins with.
-_STARTS = {
+# The identity element of each reduction.
+_IDENTITY = {
     "f32": {"sum": "vf{}", "prod": "all(1.f)", "max": "all(-INFINITY)", "min": "all(INFINITY)"},
     "i32": {"sum": "vi{}", "prod": "all(1)", "max": "all((int)INT32_MIN)", "min": "all((int)INT32_MAX)"},
     "u32": {"sum": "vu{}", "prod": "all(1u)", "max": "vu{}", "min": "all(0xffffffffu)"},
 }
-_POINTER = {"f32": "", "i32": "(number*)", "u32": "(word*)"}
+_CAST = {"f32": "", "i32": "(number*)", "u32": "(word*)"}
 
 
-def program(placement: Placement, lanes: int, threads: int = 1) -> str:
+def program(assignment: BufferAssignment, instructions: Instructions, threads: int = 1) -> str:
     """The whole C++ text."""
-    return _Emitter(placement, lanes, threads).text()
+    return _Emitter(assignment, instructions, threads).text()
 
 
 class _Emitter:
-    def __init__(self, placement: Placement, lanes: int, threads: int) -> None:
-        self._placement, self._lanes, self._threads = placement, lanes, threads
-        self._addresses = Addresses(placement)
+    def __init__(self, assignment: BufferAssignment, instructions: Instructions, threads: int) -> None:
+        self._assignment, self._instructions, self._threads = assignment, instructions, threads
+        self._addresses = Addresses(assignment)
         self._calls = Calls(self._addresses)
         self._functions: list[str] = []
-        self._steps: list[str] = []
+        self._body: list[str] = []  # of the function that calls the others
         self._branches = 0
-        self._unseen: set[str] = set()  # by whom something was written since all threads last met: "first", "all"
+        self._unsynchronized: set[str] = set()  # who has written since the last barrier: "first" thread, "all"
 
     def text(self) -> str:
-        self._block(self._placement.fusion.graph.top, [])
-        work = self._steps
+        self._block(self._assignment.fusion.graph.top, [])
+        body = self._body
         if self._threads > 1:
-            work = ["const bool done = together([&](const int t, Team& team) {", *work, "});", "if (!done) return 1;"]
-        steps = "\n".join(f"  {line}" for line in (*self._inputs(), *work, *self._outputs(), "return 0;"))
-        head = "int run(float* S, float* T, const float* const* in, const int64_t* const* which, float* const* out)"
+            start = "const bool started = run_threads([&](const int t, Barrier& barrier) {"
+            body = [start, *body, "});", "if (!started) return 1;"]
+        lines = "\n".join(f"  {line}" for line in (*self._inputs(), *body, *self._outputs(), "return 0;"))
+        head = "int run(float* S, float* T, const float* const* in, const int64_t* const* rows, float* const* out)"
         return "\n\n".join(
             [
                 f'#define THREADS {self._threads}\n#include "kernels.h"',
@@ -75,285 +77,270 @@ class _Emitter:
                 "namespace {",
                 *self._functions,
                 "}  // namespace",
-                f'extern "C" {head} {{\n  Flush flush;\n{steps}\n}}\n',
+                f'extern "C" {head} {{\n  Flush flush;\n{lines}\n}}\n',
             ]
         )
 
-    # The order of things
+    # Steps in order
 
-    def _block(self, block: Block, loops: list[str]) -> None:
-        for item in (*self._placement.fusion.items[block], *self._placement.ends.get(block, [])):
-            if isinstance(item, Loops):
-                self._function(item, self._loops(item), _describe(item), loops)
-            elif isinstance(item, Pack):
-                self._function(item, self._pack(item), item.operand.form, loops)
-            elif isinstance(item, Single) and item.node.op == "branch":
-                self._branch(item, loops)
-            elif isinstance(item, Single) and item.node.op == "loop":
-                body = item.node.blocks[0]
-                self._meet()
-                self._steps.append(self._head(item.node))
-                self._block(body, [*loops, body.loop])
-                self._meet()
-                self._steps.append("}")
-                if self._threads > 1 and item.node.settings["length"] is None:
-                    self._unseen.add("all")
-            elif isinstance(item, Single):
-                self._function(item, self._calls.lines(item.node, self._part(item)), item.node.op, loops)
+    def _block(self, block: Block, counters: list[str]) -> None:
+        """`counters`: those of the loops around it."""
+        for step in (*self._assignment.fusion.schedule[block], *self._assignment.final_copies.get(block, [])):
+            if isinstance(step, LoopNest):
+                self._function(step, self._loop_nest(step), _describe(step), counters)
+            elif isinstance(step, PackStep):
+                self._function(step, self._pack(step), f"pack {step.operand.packing}", counters)
+            elif isinstance(step, NodeStep) and step.node.op == "branch":
+                self._branch(step, counters)
+            elif isinstance(step, NodeStep) and step.node.op == "loop":
+                self._loop(step.node, counters)
+            elif isinstance(step, NodeStep):
+                self._function(step, self._calls.lines(step.node, self._thread(step)), step.node.op, counters)
 
-    def _head(self, loop: Node) -> str:
-        """How often, and in which order, a loop's body is computed."""
-        body, length = loop.blocks[0], loop.settings["length"]
-        t = body.loop
-        if length is None:  # as long as the last value that it carries is true
-            if self._threads > 1:  # all have read it before one writes it
-                self._unseen.add("all")
-            return f"for (int {t} = 0; one_b({self._addresses.address(body.carried[-1], ())}); {t}++) {{"
-        if loop.settings["reverse"]:
-            return f"for (int {t} = {length - 1}; {t} >= 0; {t}--) {{"
-        return f"for (int {t} = 0; {t} < {length}; {t}++) {{"
-
-    def _function(self, item: Item, body: list[str], comment: str, loops: list[str]) -> None:
+    def _function(self, step: Step, body: list[str], comment: str, counters: list[str]) -> None:
         name = f"f{len(self._functions)}"
-        parameters = ", ".join(["float* S", "float* T", "const int t", *(f"const int {v}" for v in loops)])
+        parameters = ", ".join(["float* S", "float* T", "const int t", *(f"const int {v}" for v in counters)])
         lines = "\n".join(f"  {line}" for line in body)
-        self._functions.append(f"// {comment}\nAPART void {name}({parameters}) {{\n{lines}\n}}")
+        self._functions.append(f"// {comment}\nNOINLINE void {name}({parameters}) {{\n{lines}\n}}")
         if self._threads == 1:
-            self._steps.append(f"{name}({', '.join(['S', 'T', '0', *loops])});")
+            self._body.append(f"{name}({', '.join(['S', 'T', '0', *counters])});")
             return
-        shared = is_shared(item)
-        if shared or "all" in self._unseen:
-            self._meet()
-        self._steps.append(f"{'' if shared else 'if (t == 0) '}{name}({', '.join(['S', 'T', 't', *loops])});")
-        self._unseen.add("all" if shared else "first")
+        parallel = is_parallel(step)
+        if parallel or "all" in self._unsynchronized:
+            self._barrier()
+        self._body.append(f"{'' if parallel else 'if (t == 0) '}{name}({', '.join(['S', 'T', 't', *counters])});")
+        self._unsynchronized.add("all" if parallel else "first")
 
-    def _meet(self) -> None:
-        """Before this, what other threads have written cannot be read."""
-        if self._unseen:
-            self._steps.append("team.meet();")
-            self._unseen.clear()
+    def _thread(self, step: Step) -> list[str]:
+        """The number of the thread and how many there are, for a call that several compute together."""
+        return ["t", str(self._threads)] if self._threads > 1 and is_parallel(step) else []
 
-    def _branch(self, item: Single, loops: list[str]) -> None:
-        which = item.node.arguments[0]
-        node, index = self._placement.fusion.resolve(which, everywhere(which.shape))
-        *_, last = blocks = item.node.blocks
-        self._meet()
-        self._steps.append(
-            f"switch (within(one_i({self._addresses.address(node, place(node, index))}), {len(blocks)})) {{"
-        )
+    def _barrier(self) -> None:
+        """After it, every thread sees what the others have written."""
+        if self._unsynchronized:
+            self._body.append("barrier.wait();")
+            self._unsynchronized.clear()
+
+    def _require_barrier(self) -> None:
+        """All threads have to read something before one of them goes on and overwrites it."""
+        if self._threads > 1:
+            self._unsynchronized.add("all")
+
+    def _loop(self, loop: Node, counters: list[str]) -> None:
+        body, length = loop.blocks[0], loop.params["length"]
+        t = body.loop
+        self._barrier()
+        if length is None:  # as long as the last value that it carries is true
+            self._require_barrier()
+            head = f"{t} = 0; scalar_b({self._addresses.address(body.carried[-1], ())}); {t}++"
+        else:
+            up, down = f"{t} = 0; {t} < {length}; {t}++", f"{t} = {length - 1}; {t} >= 0; {t}--"
+            head = down if loop.params["reverse"] else up
+        self._body.append(f"for (int {head}) {{")
+        self._block(body, [*counters, t])
+        self._barrier()
+        self._body.append("}")
+        if length is None:
+            self._require_barrier()
+
+    def _branch(self, step: NodeStep, counters: list[str]) -> None:
+        predicate, blocks = step.node.arguments[0], step.node.blocks
+        node, index = self._assignment.fusion.resolve(predicate, loop_index(predicate.shape))
+        self._barrier()
+        address = self._addresses.address(node, node.squeeze(index))
+        self._body.append(f"switch (clip(scalar_i({address}), {len(blocks)})) {{")
         for k, block in enumerate(blocks):
-            self._steps.append("default: {" if block is last else f"case {k}: {{")
-            self._steps.append(f"{'if (t == 0) ' if self._threads > 1 else ''}taken[{self._branches}] = 1;")
+            self._body.append("default: {" if block is blocks[-1] else f"case {k}: {{")
+            self._body.append(f"{'if (t == 0) ' if self._threads > 1 else ''}taken[{self._branches}] = 1;")
             self._branches += 1
-            if self._threads > 1:  # all have read which branch it is, and its memory may be another's from here on
-                self._unseen.add("all")
-            self._block(block, loops)
-            self._meet()
-            self._steps.append("break; }")
-        self._steps.append("}")
+            self._require_barrier()  # the predicate's memory may be another's from here on
+            self._block(block, counters)
+            self._barrier()
+            self._body.append("break; }")
+        self._body.append("}")
 
     def _inputs(self) -> list[str]:
-        lines = []
-        for k, node in enumerate(self._placement.external):
-            if (b := self._placement.buffers[node]).offset >= 0:
-                rows = node.shape[0] if node.shape else 1
-                width = math.prod(node.shape[1:])
-                lines.append(f"bring(in[{k}], which[{k}], {rows}, {width}, {self._addresses.start(b)});")
-        return lines
+        return [
+            f"copy_input(in[{k}], rows[{k}], {node.shape[0] if node.shape else 1}, {math.prod(node.shape[1:])}, "
+            f"{self._addresses.start(buffer)});"
+            for k, node in enumerate(self._assignment.inputs)
+            if (buffer := self._assignment.buffers[node]).offset >= 0
+        ]
 
     def _outputs(self) -> list[str]:
-        top = self._placement.fusion.graph.top
-        lines = []
-        for k, node in enumerate(top.outputs[len(top.carried) :]):
-            b = self._placement.buffers[node]
-            matrices = math.prod(b.dims[:-2])
-            lines.append(
-                f"to_rows<{b.width}>({self._addresses.start(b)}, {matrices}, {b.rows}, {b.columns}, out[{k}]);"
-            )
-        return lines
-
-    def _part(self, item: Item) -> list[str]:
-        """Which thread of how many, for a call that they share."""
-        return ["t", str(self._threads)] if self._threads > 1 and is_shared(item) else []
+        top = self._assignment.fusion.graph.top
+        buffers = [self._assignment.buffers[node] for node in top.outputs[len(top.carried) :]]
+        return [
+            f"copy_output<{b.width}>({self._addresses.start(b)}, {b.matrices}, {b.rows}, {b.columns}, out[{k}]);"
+            for k, b in enumerate(buffers)
+        ]
 
     # Products
 
-    def _pack(self, item: Pack) -> list[str]:
-        operand, node = item.operand, item.node
-        source = self._placement.buffers[operand.leaf]
-        width = 32 if (operand.rows if operand.form.endswith("transposed") else operand.columns) > 16 else 16
-        settings = [source.width, source.rows, *([] if operand.form == "pairs_in_rows" else [width])]
-        corner = self._addresses.address(operand.leaf, [*operand.leading, At(), At()])
-        to = self._addresses.start(self._placement.buffers[node]) + self._packed(operand, node)
-        loops = [
-            f"for (int {v} = 0; {v} < {n}; {v}++)"
-            for v, n in zip(operand.running, node.settings["lengths"], strict=True)
-        ]
+    def _pack(self, step: PackStep) -> list[str]:
+        operand, node = step.operand, step.node
+        source = self._assignment.buffers[operand.node]
+        width = 32 if (operand.rows if operand.packing.endswith("transposed") else operand.columns) > 16 else 16
+        parameters = [source.width, source.rows, *([] if operand.packing == "pairs_in_rows" else [width])]
+        matrix = self._addresses.address(operand.node, [*operand.batch_index, ZERO, ZERO])
+        target = self._packed_matrix(operand, node)
+        pairs = zip(operand.batch_variables, node.params["lengths"], strict=True)
+        loops = [f"for (int {v} = 0; {v} < {n}; {v}++)" for v, n in pairs]
         sizes = map(str, (operand.row.offset, operand.rows, operand.columns))
-        given = ", ".join([corner, *sizes, to, *self._part(item)])
-        return [*loops, f"  pack_{operand.form}<{', '.join(map(str, settings))}>({given});"]
+        arguments = ", ".join([matrix, *sizes, target, *self._thread(step)])
+        return [*loops, f"  pack_{operand.packing}<{', '.join(map(str, parameters))}>({arguments});"]
 
-    def _packed(self, operand: Operand, node: Node) -> str:
-        lengths, words = node.settings["lengths"], node.settings["words"]
+    def _packed_matrix(self, operand: Operand, packed: Node) -> str:
+        lengths, words = packed.params["lengths"], packed.params["words"]
         strides = [words * math.prod(lengths[i + 1 :]) for i in range(len(lengths))]
-        return "".join(f" + {v} * {stride}" for v, stride in zip(operand.running, strides, strict=True))
+        terms = [f" + {v} * {stride}" for v, stride in zip(operand.batch_variables, strides, strict=True)]
+        return self._addresses.start(self._assignment.buffers[packed]) + "".join(terms)
 
-    def _side(self, operand: Operand) -> str:
-        """Where an operand's matrix begins."""
-        if operand.pack is not None:
-            return self._addresses.start(self._placement.buffers[operand.pack]) + self._packed(operand, operand.pack)
-        return self._addresses.address(operand.leaf, [*operand.leading, At(), At()])
+    def _matrix(self, operand: Operand) -> str:
+        """The address of an operand's matrix."""
+        if operand.packed is not None:
+            return self._packed_matrix(operand, operand.packed)
+        return self._addresses.address(operand.node, [*operand.batch_index, ZERO, ZERO])
 
-    def _product(self, item: Loops) -> list[str]:
+    def _product(self, product: Node, left: Operand, right: Operand) -> list[str]:
         """Statements that fill a tile: rows from i on, columns from c0 on."""
-        assert item.product is not None
-        left, right = item.operands
-        kind, depth = (
-            ("Pairs", (item.product.settings["depth"] + 1) // 2)
-            if left.rounded
-            else ("Single", item.product.settings["depth"])
-        )
-        b, columns = self._placement.buffers[right.leaf], item.product.dims[-1]
-        wide, height, down = (
-            (b.width, b.rows, right.row.offset) if right.pack is None else ((32 if columns > 16 else 16), depth, 0)
-        )
-        lines = ["clear(tile);", f"const float* B = {self._side(right)} + panel<{wide}, {height}>({down}, c0);"]
-        lines.append(f"const float* A = {self._side(left)};")
-        a = self._placement.buffers[left.leaf]
+        depth = (product.params["depth"] + 1) // 2 if left.bfloat16 else product.params["depth"]
+        kind = "Pairs" if left.bfloat16 else "Single"
+        a, b = self._assignment.buffers[left.node], self._assignment.buffers[right.node]
+        b_width, b_rows, b_row = b.width, b.rows, right.row.offset
+        if right.packed is not None:
+            b_width, b_rows, b_row = (32 if product.dims[-1] > 16 else 16), depth, 0
+        lines = [
+            "clear(tile);",
+            f"const float* B = {self._matrix(right)} + panel<{b_width}, {b_rows}>({b_row}, c0);",
+            f"const float* A = {self._matrix(left)};",
+        ]
+        width, rows, row = a.width, a.rows, left.row.offset
         if left.transposed:
-            width, rows, down = (
-                (a.width, a.rows, left.row.offset)
-                if left.pack is None
-                else ((32 if left.columns > 16 else 16), depth, 0)
-            )
-            start = f"panel<{width}, {rows}>({down}, i + {left.column.offset})"
-            return [*lines, f"product<{kind}, 1, {width}, {wide}>(A + {start}, B, {depth}, tile);"]
-        width, rows, down = (a.width, a.rows, left.row.offset) if left.pack is None else (16, left.rows, 0)
-        call = f"product<{kind}, {width}, 1, {wide}>"
-        if depth <= width or (left.pack is None and a.columns <= a.width):
-            return [*lines, f"{call}(A + (i + {down}) * {width} + {left.column.offset}, B, {depth}, tile);"]
+            if left.packed is not None:
+                width, rows, row = (32 if left.columns > 16 else 16), depth, 0
+            start = f"panel<{width}, {rows}>({row}, i + {left.column.offset})"
+            return [*lines, f"product<{kind}, 1, {width}, {b_width}>(A + {start}, B, {depth}, tile);"]
+        if left.packed is not None:
+            width, rows, row = 16, left.rows, 0
+        call = f"product<{kind}, {width}, 1, {b_width}>"
+        if depth <= width or (left.packed is None and a.panels == 1):
+            return [*lines, f"{call}(A + (i + {row}) * {width} + {left.column.offset}, B, {depth}, tile);"]
         lines.append(f"for (int k = 0; k < {depth}; k += {width})")
         count = str(width) if depth % width == 0 else f"({depth} - k < {width} ? {depth} - k : {width})"
-        return [*lines, f"  {call}(A + k * {rows} + (i + {down}) * {width}, B + k * {wide}, {count}, tile);"]
+        return [*lines, f"  {call}(A + k * {rows} + (i + {row}) * {width}, B + k * {b_width}, {count}, tile);"]
 
-    # Loops
+    # Loop nests
 
-    def _loops(self, item: Loops) -> list[str]:
-        tile = tile_for(item, self._lanes)
-        names, space = variables_of(item.space), item.space
+    def _loop_nest(self, nest: LoopNest) -> list[str]:
+        tile = tile_for(nest, self._instructions)
+        space = nest.space
         columns = space[-1] if space else 1
-        mine = shares(item, self._threads, (tile.rows, tile.columns))
-        expressions, parts = Expressions(self._addresses, item), _Parts()
-        if columns % tile.columns and any(root.target.op == "reduce" for root in item.roots):
-            parts.each.append(f"const vi inside = upto({columns} - c);")
-        roots = list(item.roots)
-        if item.product is not None and item.product in self._placement.read:
-            roots.insert(0, Root(item.product, item.product))
+        part = partition(nest, self._threads, (tile.rows, tile.columns))
+        expressions, lines = Expressions(self._addresses, nest), _Lines()
+        if columns % tile.columns and any(root.target.op == "reduce" for root in nest.roots):
+            lines.first.append(f"const vi valid = lanes_below({columns} - c);")
+        roots = list(nest.roots)
+        if nest.product is not None and nest.product in self._assignment.read:
+            roots.insert(0, Root(nest.product, nest.product))
         for k, root in enumerate(roots):
-            value = expressions.value(root.value, everywhere(root.value.shape))
+            value = expressions.value(root.value, loop_index(root.value.shape))
             if root.target.op == "reduce":
-                self._reduce(root, k, value, parts, item, tile, mine)
-            elif root.target in self._placement.read or root.target.op in ("place", "input"):
-                parts.store.append(self._store(root, value, item))
+                self._reduce(root, k, value, lines, nest, tile, part)
+            elif root.target in self._assignment.read or root.target.op in ("destination", "input"):
+                lines.last.append(self._store(root, value, nest))
         whole = tile.columns - columns % tile.columns < tile.lanes or columns % tile.columns == 0
+        product = self._product(nest.product, *nest.operands) if nest.product is not None else []
         body = [
-            "auto rows_from = [&]<int MR>(int i, int c0) __attribute__((always_inline)) {",
-            *(
-                [f"  vf tile[MR][{tile.vectors}];", *(f"  {line}" for line in self._product(item))]
-                if item.product
-                else []
-            ),
-            *(f"  {line}" for line in parts.before_tile),
+            "auto compute_rows = [&]<int MR>(int i, int c0) __attribute__((always_inline)) {",
+            *([f"  vf tile[MR][{tile.vectors}];"] if product else []),
+            *(f"  {line}" for line in (*product, *lines.before_tile)),
             "  UNROLL for (int q = 0; q < MR; q++) {",
             "    [[maybe_unused]] const int r = i + q;",
-            *(f"    {line}" for line in parts.before_row),
+            *(f"    {line}" for line in lines.before_row),
             f"    UNROLL for (int v = 0; v < {tile.vectors}; v++) {{",
             "      const int c = c0 + v * L;",
             *([] if whole else [f"      if (c >= {columns}) continue;"]),
-            *(f"      {line}" for line in (*parts.each, *expressions.statements, *parts.store)),
+            *(f"      {line}" for line in (*lines.first, *expressions.statements, *lines.last)),
             "    }",
-            *(f"    {line}" for line in parts.after_row),
+            *(f"    {line}" for line in lines.after_row),
             "  }",
-            *(f"  {line}" for line in parts.after_tile),
+            *(f"  {line}" for line in lines.after_tile),
             "};",
-            f"for (int c0 = {mine.columns.first}; c0 < {mine.columns.last}; c0 += {tile.columns}) {{",
-            *_over_rows(mine.rows, space[-2] if len(space) > 1 else 1, tile.rows),
+            f"for (int c0 = {part.columns.first}; c0 < {part.columns.last}; c0 += {tile.columns}) {{",
+            *_over_rows(part.rows, space[-2] if len(space) > 1 else 1, tile.rows),
             "}",
         ]
-        leading = [f"for (int {v} = 0; {v} < {n}; {v}++) {{" for v, n in zip(names[:-2], space, strict=False)]
-        return [*mine.statements, *leading, *parts.begin, *body, *parts.finish, *("}" for _ in leading)]
+        variables = zip(loop_variables(space)[:-2], space, strict=False)
+        outer = [f"for (int {v} = 0; {v} < {n}; {v}++) {{" for v, n in variables]
+        return [*part.statements, *outer, *lines.before, *body, *lines.after, *("}" for _ in outer)]
 
-    def _store(self, root: Root, value: str, item: Loops) -> str:
-        index = everywhere(root.value.shape)
+    def _store(self, root: Root, value: str, nest: LoopNest) -> str:
+        index = loop_index(root.value.shape)
         if root.value is not root.target and index:
             index[root.axis] = index[root.axis].shift(root.offset)
-        places = place(root.target, index)
-        value = f"counted<vi>({value})" if root.target.type == "bool" else value
-        if not item.space:
-            return f"store_lane({self._addresses.address(root.target, places)}, {value}, 0);"
+        element = root.target.squeeze(index)
+        value = f"from_mask<vi>({value})" if root.target.dtype == "bool" else value
+        if not nest.space:
+            return f"store_lane({self._addresses.address(root.target, element)}, {value}, 0);"
         last = root.value.shape[-1] == root.target.shape[-1]
-        if last and self._addresses.neighbours(root.target, places):
-            return f"store({self._addresses.address(root.target, places)}, {value});"
-        address = self._addresses.address(root.target, places, "(c + lane)")
-        return (
-            f"for (int lane = 0; lane < L && c + lane < {item.space[-1]}; lane++) store_lane({address}, {value}, lane);"
-        )
+        if last and self._addresses.is_contiguous(root.target, element):
+            return f"store({self._addresses.address(root.target, element)}, {value});"
+        address = self._addresses.address(root.target, element, "(c + lane)")
+        lanes = f"for (int lane = 0; lane < L && c + lane < {nest.space[-1]}; lane++)"
+        return f"{lanes} store_lane({address}, {value}, lane);"
 
-    def _reduce(self, root: Root, k: int, value: str, parts: _Parts, item: Loops, tile: Tile, mine: Shares) -> None:
-        kind, over, space = root.target.settings["kind"], reduced_variables(root), item.space
-        start, vector, load = _STARTS[root.target.type][kind], VECTOR[root.target.type], f"load_{root.target.type[0]}"
-        scratch = self._addresses.start(self._placement.scratch[root])
-        index = everywhere(root.value.shape)
-        kept = [at for axis, at in enumerate(index) if axis not in root.target.settings["axes"]]
-        to = self._addresses.address(root.target, place(root.target, kept))
-        partial = space[-1] % tile.columns
-        within = f"select(inside, {start}, {value})" if partial and "c" in over else value
+    def _reduce(
+        self, root: Root, k: int, value: str, lines: _Lines, nest: LoopNest, tile: Tile, part: Partition
+    ) -> None:
+        kind, dtype, over, space = root.target.params["kind"], root.target.dtype, reduced_variables(root), nest.space
+        identity, vector, load = _IDENTITY[dtype][kind], VECTOR[dtype], f"load_{dtype[0]}"
+        scratch = self._addresses.start(self._assignment.scratch[root])
+        index = loop_index(root.value.shape)
+        kept = [axis_index for axis, axis_index in enumerate(index) if axis not in root.target.params["axes"]]
+        target = self._addresses.address(root.target, root.target.squeeze(kept))
         if over == {"r"}:
-            across = f"for (int c = {mine.columns.first}; c < {mine.columns.last}; c += L)"
-            parts.begin.append(f"{across} store({scratch} + c, {start});")
-            parts.before_tile.append(f"{vector} sum{k}[{tile.vectors}];")
-            parts.before_tile.append(f"UNROLL for (int v = 0; v < {tile.vectors}; v++) sum{k}[v] = {start};")
-            parts.store.append(f"sum{k}[v] = {kind}_(sum{k}[v], {value});")
-            whole = f"UNROLL for (int v = 0; v < {tile.vectors}; v++) if (const int c = c0 + v * L; c < {space[-1]})"
-            parts.after_tile.append(f"{whole} store({scratch} + c, {kind}_({load}({scratch} + c), sum{k}[v]));")
-            parts.finish.append(f"{across} store({to}, {load}({scratch} + c));")
+            across = f"for (int c = {part.columns.first}; c < {part.columns.last}; c += L)"
+            vectors = f"UNROLL for (int v = 0; v < {tile.vectors}; v++)"
+            lines.before.append(f"{across} store({scratch} + c, {identity});")
+            lines.before_tile.append(f"{vector} sum{k}[{tile.vectors}];")
+            lines.before_tile.append(f"{vectors} sum{k}[v] = {identity};")
+            lines.last.append(f"sum{k}[v] = {kind}_(sum{k}[v], {value});")
+            in_range = f"{vectors} if (const int c = c0 + v * L; c < {space[-1]})"
+            lines.after_tile.append(f"{in_range} store({scratch} + c, {kind}_({load}({scratch} + c), sum{k}[v]));")
+            lines.after.append(f"{across} store({target}, {load}({scratch} + c));")
             return
+        masked = f"select(valid, {identity}, {value})" if space[-1] % tile.columns and "c" in over else value
         by_row = over == {"c"} and len(space) > 1
-        down = f"for (int r = {mine.rows.first}; r < {mine.rows.last}; r++) " if by_row else ""
-        cell = f"{scratch} + r * 16" if by_row else scratch
-        parts.begin.append(f"{down}store({cell}, {start});")
-        parts.before_row.append(f"{vector} sum{k} = {start};")
-        parts.store.append(f"sum{k} = {kind}_(sum{k}, {within});")
-        parts.after_row.append(f"store({cell}, {kind}_({load}({cell}), sum{k}));")
-        parts.finish.append(f"{down}*{_POINTER[root.target.type]}({to}) = {kind}_across({load}({cell}));")
+        down = f"for (int r = {part.rows.first}; r < {part.rows.last}; r++) " if by_row else ""
+        partial = f"{scratch} + r * 16" if by_row else scratch
+        lines.before.append(f"{down}store({partial}, {identity});")
+        lines.before_row.append(f"{vector} sum{k} = {identity};")
+        lines.last.append(f"sum{k} = {kind}_(sum{k}, {masked});")
+        lines.after_row.append(f"store({partial}, {kind}_({load}({partial}), sum{k}));")
+        lines.after.append(f"{down}*{_CAST[dtype]}({target}) = {kind}_across({load}({partial}));")
 
 
-class _Parts:
-    """Lines around the statements of a body, from the outside in."""
+class _Lines:
+    """Lines before, in and after the loops of a nest. `last`: stores, which may overwrite what others read."""
 
     def __init__(self) -> None:
-        self.begin: list[str] = []
-        self.before_tile: list[str] = []
-        self.before_row: list[str] = []
-        self.each: list[str] = []
-        self.store: list[str] = []
-        self.after_row: list[str] = []
-        self.after_tile: list[str] = []
-        self.finish: list[str] = []
+        self.before, self.before_tile, self.before_row = list[str](), list[str](), list[str]()
+        self.after, self.after_tile, self.after_row = list[str](), list[str](), list[str]()
+        self.first, self.last = list[str](), list[str]()
 
 
-def _over_rows(mine: Range, rows: int, at_once: int) -> list[str]:
-    lines = [f"  int i = {mine.first};"]
-    if rows >= at_once:
-        lines.append(
-            f"  for (; i + {at_once} <= {mine.last}; i += {at_once}) rows_from.template operator()<{at_once}>(i, c0);"
-        )
-    if rows % at_once:
-        lines.append(f"  if (i < {mine.last}) rows_from.template operator()<{rows % at_once}>(i, c0);")
+def _over_rows(part: Range, rows: int, tile: int) -> list[str]:
+    call = "compute_rows.template operator()"
+    lines = [f"  int i = {part.first};"]
+    if rows >= tile:
+        lines.append(f"  for (; i + {tile} <= {part.last}; i += {tile}) {call}<{tile}>(i, c0);")
+    if rows % tile:
+        lines.append(f"  if (i < {part.last}) {call}<{rows % tile}>(i, c0);")
     return lines
 
 
-def _describe(item: Loops) -> str:
-    size = " x ".join(map(str, item.space)) or "one number"
-    what = f"product {size}, depth {item.product.settings['depth']}" if item.product is not None else f"loops {size}"
-    return f"{what}, leaves {', '.join(root.target.op for root in item.roots) or 'itself'}"
+def _describe(nest: LoopNest) -> str:
+    size = " x ".join(map(str, nest.space)) or "scalar"
+    kind = f"product {size}, depth {nest.product.params['depth']}" if nest.product is not None else f"loops {size}"
+    return f"{kind}; roots: {', '.join(root.target.op for root in nest.roots) or 'none'}"

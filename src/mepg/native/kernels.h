@@ -1,7 +1,10 @@
-// What the generated C++ is written in: vectors of LANES numbers, the functions of one element, keys, products.
+// The runtime of the generated C++: vectors of LANES numbers, elementwise functions, random keys, products, threads.
 //
 // Everything is written with the compiler's own vector types, so that one source serves every processor. Only square
 // roots, fused multiplication and the bfloat16 product name an instruction. No fast-math: NaN and infinity stay.
+//
+// For ARM they are written in assembler. To g++ 12, an intrinsic that may raise a floating-point exception may also change
+// memory: around vfmaq_f32, every sum of a product's tile was loaded and stored again.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -15,8 +18,6 @@
 #endif
 #if defined(__x86_64__)
 #include <immintrin.h>
-#elif defined(__aarch64__)
-#include <arm_neon.h>
 #endif
 
 #if defined(__AVX512F__)
@@ -28,11 +29,11 @@
 #endif
 #define INLINE inline __attribute__((always_inline))
 // g++ 12.2 -O1 left out the call of a function that only copies, as if it wrote nothing; not with -fno-ivopts. So every
-// function that the generator writes is closed to conclusions about what it does.
+// function that the generator writes is excluded from interprocedural analysis.
 #if defined(__clang__)
-#define APART __attribute__((noinline))
+#define NOINLINE __attribute__((noinline))
 #else
-#define APART __attribute__((noipa))
+#define NOINLINE __attribute__((noipa))
 #endif
 #define UNROLL _Pragma("GCC unroll 32")
 
@@ -40,7 +41,7 @@ namespace {  // libraries for different processors must not share functions of t
 
 constexpr int L = LANES;
 typedef float vf __attribute__((vector_size(4 * LANES), may_alias));
-typedef int32_t vi __attribute__((vector_size(4 * LANES), may_alias));  // also a choice for each lane: 0 or -1
+typedef int32_t vi __attribute__((vector_size(4 * LANES), may_alias));  // also a mask: 0 or -1 in each lane
 typedef uint32_t vu __attribute__((vector_size(4 * LANES), may_alias));
 typedef vf vf_anywhere __attribute__((aligned(4)));
 typedef vi vi_anywhere __attribute__((aligned(4)));
@@ -58,20 +59,21 @@ INLINE vi lanes() { return vi{0, 1, 2, 3, 4, 5, 6, 7}; }
 INLINE vi lanes() { return vi{0, 1, 2, 3}; }
 #endif
 
+// The same number in every lane.
 INLINE vf all(float x) { return x - vf{}; }
 INLINE vi all(int x) { return x + vi{}; }
 INLINE vu all(uint32_t x) { return x + vu{}; }
 INLINE vi all(bool x) { return all(x ? -1 : 0); }
-INLINE vi upto(int n) { return lanes() < all(n); }
+INLINE vi lanes_below(int n) { return lanes() < all(n); }
 
 INLINE vf load_f(const float* p) { return *(const vf_anywhere*)p; }
 INLINE vi load_i(const float* p) { return *(const vi_anywhere*)p; }
 INLINE vu load_u(const float* p) { return *(const vu_anywhere*)p; }
 INLINE vi load_b(const float* p) { return load_i(p) != 0; }
-INLINE float one_f(const float* p) { return *p; }
-INLINE int one_i(const float* p) { return *(const number*)p; }
-INLINE uint32_t one_u(const float* p) { return *(const word*)p; }
-INLINE int one_b(const float* p) { return *(const number*)p ? -1 : 0; }
+INLINE float scalar_f(const float* p) { return *p; }
+INLINE int scalar_i(const float* p) { return *(const number*)p; }
+INLINE uint32_t scalar_u(const float* p) { return *(const word*)p; }
+INLINE int scalar_b(const float* p) { return *(const number*)p ? -1 : 0; }
 INLINE void store(float* p, vf x) { *(vf_anywhere*)p = x; }
 INLINE void store(float* p, vi x) { *(vi_anywhere*)p = x; }
 INLINE void store(float* p, vu x) { *(vu_anywhere*)p = x; }
@@ -86,13 +88,13 @@ template <class V, class F> INLINE V each(F f) {
 template <int W, int R> INLINE constexpr int panel(int r, int c) {
   return (int)((unsigned)c / W) * (R * W) + r * W + (int)((unsigned)c % W);
 }
-INLINE int within(int i, int limit) { return i < 0 ? 0 : i >= limit ? limit - 1 : i; }
+INLINE int clip(int i, int size) { return i < 0 ? 0 : i >= size ? size - 1 : i; }
 
-// ---- Functions of an element
+// ---- Elementwise functions
 
-INLINE vf select(vi which, vf no, vf yes) { return which ? yes : no; }
-INLINE vi select(vi which, vi no, vi yes) { return which ? yes : no; }
-INLINE vu select(vi which, vu no, vu yes) { return which ? yes : no; }
+INLINE vf select(vi mask, vf no, vf yes) { return mask ? yes : no; }
+INLINE vi select(vi mask, vi no, vi yes) { return mask ? yes : no; }
+INLINE vu select(vi mask, vu no, vu yes) { return mask ? yes : no; }
 // NaN on either side gives NaN.
 INLINE vf max_(vf a, vf b) { return ((a < b) | (b != b)) ? b : a; }
 INLINE vf min_(vf a, vf b) { return ((a > b) | (b != b)) ? b : a; }
@@ -112,7 +114,8 @@ INLINE vf fma_(vf a, vf b, vf c) {
 #elif LANES == 8 && defined(__FMA__)
   return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #elif defined(__aarch64__)
-  return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+  asm("fmla %0.4s, %1.4s, %2.4s" : "+w"(c) : "w"(a), "w"(b));
+  return c;
 #else
   return a * b + c;
 #endif
@@ -125,6 +128,9 @@ INLINE vf sqrt_(vf a) {
   return (vf)_mm256_sqrt_ps((__m256)a);
 #elif defined(__x86_64__)
   return (vf)_mm_sqrt_ps((__m128)a);
+#elif defined(__aarch64__)
+  asm("fsqrt %0.4s, %0.4s" : "+w"(a));
+  return a;
 #else
   return each<vf>([&](int lane) { return sqrtf(a[lane]); });
 #endif
@@ -150,11 +156,11 @@ INLINE vu rem_(vu a, vu b) { return each<vu>([&](int l) { return b[l] == 0 ? a[l
 INLINE vf div_(vf a, vf b) { return a / b; }
 INLINE vf rem_(vf a, vf b) { return each<vf>([&](int l) { return fmodf(a[l], b[l]); }); }
 INLINE vu shift_left_(vu a, vu b) { return b < 32u ? a << (b & 31u) : a ^ a; }
-INLINE vu shift_right_(vu a, vu b) { return b < 32u ? a >> (b & 31u) : a ^ a; }
+INLINE vu shift_right_logical_(vu a, vu b) { return b < 32u ? a >> (b & 31u) : a ^ a; }
 INLINE vi shift_left_(vi a, vi b) { return (vi)shift_left_((vu)a, (vu)b); }
-INLINE vi shift_right_(vi a, vi b) { return (vi)shift_right_((vu)a, (vu)b); }
-INLINE vi shift_down_(vi a, vi b) { return a >> ((vu)b < 32u ? b : all(31)); }  // the sign comes in from above
-INLINE vu shift_down_(vu a, vu b) { return (vu)shift_down_((vi)a, (vi)b); }
+INLINE vi shift_right_logical_(vi a, vi b) { return (vi)shift_right_logical_((vu)a, (vu)b); }
+INLINE vi shift_right_arithmetic_(vi a, vi b) { return a >> ((vu)b < 32u ? b : all(31)); }  // the sign comes in from above
+INLINE vu shift_right_arithmetic_(vu a, vu b) { return (vu)shift_right_arithmetic_((vi)a, (vi)b); }
 
 // The nearest bfloat16, of two equally near ones the even one.
 INLINE vf round_(vf x) {
@@ -216,12 +222,12 @@ INLINE vf erf_inv_(vf x) {  // Giles, as XLA has it
   return abs_(x) == 1.f ? x * INFINITY : (w < 5.f ? polynomial(a, p) : polynomial(b, q)) * x;
 }
 INLINE vf pow_(vf a, vf b) { return each<vf>([&](int lane) { return powf(a[lane], b[lane]); }); }
-INLINE vf pow_once(vf a, vf b) { return all(powf(a[0], b[0])); }
+INLINE vf pow_scalar(vf a, vf b) { return all(powf(a[0], b[0])); }
 
-template <class V> INLINE V converted(vf a) { return __builtin_convertvector(a, V); }
-template <class V> INLINE V converted(vi a) { return __builtin_convertvector(a, V); }
-template <class V> INLINE V converted(vu a) { return __builtin_convertvector(a, V); }
-template <class V> INLINE V counted(vi which) { return converted<V>(-which); }  // of a choice: 0 or 1
+template <class V> INLINE V convert(vf a) { return __builtin_convertvector(a, V); }
+template <class V> INLINE V convert(vi a) { return __builtin_convertvector(a, V); }
+template <class V> INLINE V convert(vu a) { return __builtin_convertvector(a, V); }
+template <class V> INLINE V from_mask(vi mask) { return convert<V>(-mask); }  // 0 or 1
 
 // Sums go by halves, the same way for every length of a vector.
 template <class V, class F> INLINE auto across(V x, F f) {
@@ -257,12 +263,12 @@ INLINE void store_some(word* to, vu x, int n) {
   if (n >= L) store((float*)to, x);
   else for (int lane = 0; lane < n; lane++) to[lane] = x[lane];
 }
-APART void fold_in_key(const word* key, const word* number, int, word* to) {
+NOINLINE void fold_in_key(const word* key, const word* number, int, word* to) {
   vu x = all(0u), y = all((uint32_t)*number);
   threefry(key, x, y);
   to[0] = x[0], to[1] = y[0];
 }
-APART void split_key(const word* key, const word*, int words, word* to) {
+NOINLINE void split_key(const word* key, const word*, int words, word* to) {
   for (int i = 0; i < words / 2; i += L) {
     vu x = all(0u), y = (vu)(lanes() + i);
     threefry(key, x, y);
@@ -270,14 +276,14 @@ APART void split_key(const word* key, const word*, int words, word* to) {
   }
 }
 // Of several threads, t computes vectors t, t + threads, t + 2 threads, ...
-APART void bits(const word* key, const word*, int n, word* to, int t = 0, int threads = 1) {
+NOINLINE void bits(const word* key, const word*, int n, word* to, int t = 0, int threads = 1) {
   for (int i = t * L; i < n; i += threads * L) {
     vu x = all(0u), y = (vu)(lanes() + i);
     threefry(key, x, y);
     store_some(to + i, x ^ y, n - i);
   }
 }
-APART void bits_in_halves(const word* key, const word*, int n, word* to, int t = 0, int threads = 1) {  // JAX's older scheme
+NOINLINE void bits_in_halves(const word* key, const word*, int n, word* to, int t = 0, int threads = 1) {  // JAX's older scheme
   const int half = (n + 1) / 2;
   for (int i = t * L; i < half; i += threads * L) {
     vi x = lanes() + i, y = x + half;
@@ -288,26 +294,26 @@ APART void bits_in_halves(const word* key, const word*, int n, word* to, int t =
     store_some(to + half + i, b, n - half - i);
   }
 }
-APART void sort(const word* keys, const word* values, int n, word* to_keys, word* to_values) {
+NOINLINE void sort(const word* keys, const word* values, int n, word* to_keys, word* to_values) {
   for (int i = 0; i < n; i++) {
     int j = i;
     for (; j > 0 && to_keys[j - 1] > keys[i]; j--) to_keys[j] = to_keys[j - 1], to_values[j] = to_values[j - 1];
     to_keys[j] = keys[i], to_values[j] = values[i];
   }
 }
-// The places of each row's numbers in rising order, equal ones as they come; NaN is last. The first key decides, then the
-// next. Kinds: f, i, u or b for each key. A row more than there are is used to merge.
-INLINE uint32_t rank_of(uint32_t x, char kind) {
-  if (kind == 'i') return x ^ 0x80000000u;
-  if (kind != 'f') return x;
+// A stable argsort of each row; NaN is last. The first key decides, then the next. Dtypes: f, i, u or b for each key. The
+// result has one row more, to merge in.
+INLINE uint32_t sort_key(uint32_t x, char dtype) {
+  if (dtype == 'i') return x ^ 0x80000000u;
+  if (dtype != 'f') return x;
   if ((x & 0x7fffffffu) > 0x7f800000u) return 0xffffffffu;
   return x == 0x80000000u ? x : x >> 31 ? ~x : x | 0x80000000u;
 }
-APART void order(const word* const* keys, const char* kinds, int rows, int n, number* to) {
+NOINLINE void argsort(const word* const* keys, const char* dtypes, int rows, int n, number* to) {
   for (int r = 0; r < rows; r++) {
     const auto before = [&](int a, int b) {
-      for (int k = 0; kinds[k]; k++) {
-        const uint32_t x = rank_of(keys[k][(size_t)r * n + a], kinds[k]), y = rank_of(keys[k][(size_t)r * n + b], kinds[k]);
+      for (int k = 0; dtypes[k]; k++) {
+        const uint32_t x = sort_key(keys[k][(size_t)r * n + a], dtypes[k]), y = sort_key(keys[k][(size_t)r * n + b], dtypes[k]);
         if (x != y) return x < y;
       }
       return false;
@@ -342,6 +348,46 @@ struct Pairs {  // two products of bfloat16 numbers in each lane
 };
 #endif
 // ROW and DEEP: the distance in A of neighbouring rows, and along k; WIDE: in B, along k.
+#if defined(__aarch64__)
+// Four numbers of A in one load; each multiplies vectors from its lane. They are neighbours along k, or down the rows.
+template <int LANE> INLINE vf fma_lane(vf sum, vf left, vf right) {
+  asm("fmla %0.4s, %1.4s, %2.s[%c3]" : "+w"(sum) : "w"(right), "w"(left), "n"(LANE));
+  return sum;
+}
+template <int LANE, int NV> INLINE void add_row(vf (&sums)[NV], vf left, const vf (&right)[NV]) {
+  UNROLL for (int v = 0; v < NV; v++) sums[v] = fma_lane<LANE>(sums[v], left, right[v]);
+}
+template <int N> INLINE void load_row(const float* b, vf (&row)[N]) {
+  UNROLL for (int v = 0; v < N; v++) row[v] = load_f(b + L * v);
+}
+template <class P, int ROW, int DEEP, int WIDE, int MR, int NV>
+INLINE void product(const float* a, const float* b, int depth, vf (&tile)[MR][NV]) {
+  int k = 0;
+  vf right[NV];
+  if constexpr (DEEP == 1) {
+    const auto next = [&]<int LANE>(const vf (&left)[MR]) __attribute__((always_inline)) {
+      load_row(b + (k + LANE) * WIDE, right);
+      UNROLL for (int r = 0; r < MR; r++) add_row<LANE>(tile[r], left[r], right);
+    };
+    _Pragma("GCC unroll 1") for (; k + 4 <= depth; k += 4) {
+      vf left[MR];
+      UNROLL for (int r = 0; r < MR; r++) left[r] = load_f(a + r * ROW + k);
+      next.template operator()<0>(left), next.template operator()<1>(left);
+      next.template operator()<2>(left), next.template operator()<3>(left);
+    }
+  }
+  _Pragma("GCC unroll 1") for (; k < depth; k++) {
+    load_row(b + k * WIDE, right);
+    constexpr int by_four = ROW == 1 ? MR / 4 * 4 : 0;
+    UNROLL for (int r = 0; r < by_four; r += 4) {
+      const vf left = load_f(a + r + k * DEEP);
+      add_row<0>(tile[r], left, right), add_row<1>(tile[r + 1], left, right);
+      add_row<2>(tile[r + 2], left, right), add_row<3>(tile[r + 3], left, right);
+    }
+    UNROLL for (int r = by_four; r < MR; r++) add_row<0>(tile[r], all(a[r * ROW + k * DEEP]), right);
+  }
+}
+#else
 template <class P, int ROW, int DEEP, int WIDE, int MR, int NV>
 INLINE void product(const float* a, const float* b, int depth, vf (&tile)[MR][NV]) {
   _Pragma("GCC unroll 1") for (int k = 0; k < depth; k++) {
@@ -353,26 +399,27 @@ INLINE void product(const float* a, const float* b, int depth, vf (&tile)[MR][NV
     }
   }
 }
+#endif
 
-// ---- Other forms of a matrix that lies in panels of W columns with R rows each
+// ---- Packing a matrix that is in panels of W columns with R rows each
 
 template <int H, int... J> INLINE void exchange(vf& a, vf& b, std::integer_sequence<int, J...>) {
   const vf low = __builtin_shufflevector(a, b, ((J & H) ? L + J - H : J)...);
   const vf high = __builtin_shufflevector(a, b, ((J & H) ? L + J : J + H)...);
   a = low, b = high;
 }
-template <int H> INLINE void turn(vf (&rows)[L]) {  // transpose L by L: exchange halves, then quarters, ...
+template <int H> INLINE void transpose(vf (&rows)[L]) {  // L by L: exchange halves, then quarters, ...
   UNROLL for (int i = 0; i < L; i++) if (!(i & H)) exchange<H>(rows[i], rows[i + H], std::make_integer_sequence<int, L>());
-  if constexpr (H > 1) turn<H / 2>(rows);
+  if constexpr (H > 1) transpose<H / 2>(rows);
 }
 
 // Rows from..from+n become columns, in panels of TO: [n / TO][C][TO].
-template <int W, int R, int TO> APART void pack_panels_transposed(const float* m, int from, int n, int C, float* to, int t = 0, int threads = 1) {
+template <int W, int R, int TO> NOINLINE void pack_panels_transposed(const float* m, int from, int n, int C, float* to, int t = 0, int threads = 1) {
   for (int b = t * L; b < (n + TO - 1) / TO * TO; b += threads * L)
     for (int c = 0; c < C; c += L) {
       vf rows[L];
       for (int i = 0; i < L; i++) rows[i] = b + i < n ? load_f(m + panel<W, R>(from + b + i, c)) : vf{};
-      turn<L / 2>(rows);
+      transpose<L / 2>(rows);
       for (int i = 0; i < L && c + i < C; i++) store(to + (size_t)(b / TO) * C * TO + (c + i) * TO + b % TO, rows[i]);
     }
 }
@@ -380,11 +427,11 @@ template <int W, int R, int TO> APART void pack_panels_transposed(const float* m
 // Columns c..c+32 of a row, two in a word; those from C on are zero.
 template <int W, int R> INLINE vf row_of_pairs(const float* m, int r, int c, int C) {
   const vf a = load_f(m + panel<W, R>(r, c)), b = W == 32 ? load_f(m + panel<W, R>(r, c) + L) : vf{};
-  const vf x = upto(C - c) ? a : vf{}, y = upto(C - c - L) ? b : vf{};
+  const vf x = lanes_below(C - c) ? a : vf{}, y = lanes_below(C - c - L) ? b : vf{};
   return (vf)(vi)_mm512_cvtne2ps_pbh((__m512)y, (__m512)x);
 }
 // Rows as they are, 32 columns in 16 words: [C / 32][n][16].
-template <int W, int R> APART void pack_pairs_in_rows(const float* m, int from, int n, int C, float* to, int t = 0, int threads = 1) {
+template <int W, int R> NOINLINE void pack_pairs_in_rows(const float* m, int from, int n, int C, float* to, int t = 0, int threads = 1) {
   for (int c = t * 32; c < C; c += threads * 32)
     for (int r = 0; r < n; r++) store(to + (size_t)(c / 32) * n * 16 + r * 16, row_of_pairs<W, R>(m, from + r, c, C));
 }
@@ -393,7 +440,7 @@ INLINE vf pair_rows(vf a, vf b) {
   constexpr uint16_t mix[32] = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   return (vf)_mm512_permutexvar_epi16(_mm512_loadu_si512(mix), (__m512i)_mm512_cvtne2ps_pbh((__m512)b, (__m512)a));
 }
-template <int W, int R, int TO> APART void pack_pairs(const float* m, int from, int n, int C, float* to, int t = 0, int threads = 1) {
+template <int W, int R, int TO> NOINLINE void pack_pairs(const float* m, int from, int n, int C, float* to, int t = 0, int threads = 1) {
   const int half = (n + 1) / 2;
   for (int c = t * L; c < C; c += threads * L)
     for (int r = 0; r < n; r += 2) {
@@ -402,32 +449,26 @@ template <int W, int R, int TO> APART void pack_pairs(const float* m, int from, 
     }
 }
 // Rows become columns, two columns in a word: [n / TO][C / 2][TO].
-template <int W, int R, int TO> APART void pack_pairs_transposed(const float* m, int from, int n, int C, float* to, int t = 0, int threads = 1) {
+template <int W, int R, int TO> NOINLINE void pack_pairs_transposed(const float* m, int from, int n, int C, float* to, int t = 0, int threads = 1) {
   const int half = (C + 1) / 2;
   for (int b = t * L; b < (n + TO - 1) / TO * TO; b += threads * L)
     for (int c = 0; c < C; c += 32) {
       vf rows[L];
       for (int i = 0; i < L; i++) rows[i] = b + i < n ? row_of_pairs<W, R>(m, from + b + i, c, C) : vf{};
-      turn<L / 2>(rows);
+      transpose<L / 2>(rows);
       for (int i = 0; i < L && c / 2 + i < half; i++) store(to + (size_t)(b / TO) * half * TO + (c / 2 + i) * TO + b % TO, rows[i]);
     }
 }
 #endif
 
-// ---- To and from plain rows
+// ---- To and from row-major arrays
 
-template <int W> INLINE void from_rows(const float* from, int matrices, int R, int C, float* to) {
-  const int across = (C + W - 1) / W * W;
-  for (int m = 0; m < matrices; m++)
-    for (int r = 0; r < R; r++)
-      for (int c = 0; c < C; c++) to[(size_t)m * R * across + (c / W) * R * W + r * W + c % W] = from[((size_t)m * R + r) * C + c];
+// The whole of an input, or only the rows with these indices.
+INLINE void copy_input(const float* from, const int64_t* indices, int rows, int width, float* to) {
+  if (!indices) memcpy(to, from, (size_t)rows * width * 4);
+  else for (int r = 0; r < rows; r++) memcpy(to + (size_t)r * width, from + (size_t)indices[r] * width, (size_t)width * 4);
 }
-// What is given: as it lies, or those of its rows that `which` names.
-INLINE void bring(const float* from, const int64_t* which, int rows, int width, float* to) {
-  if (!which) memcpy(to, from, (size_t)rows * width * 4);
-  else for (int r = 0; r < rows; r++) memcpy(to + (size_t)r * width, from + (size_t)which[r] * width, (size_t)width * 4);
-}
-template <int W> INLINE void to_rows(const float* from, int matrices, int R, int C, float* to) {
+template <int W> INLINE void copy_output(const float* from, int matrices, int R, int C, float* to) {
   const int across = (C + W - 1) / W * W;
   for (int m = 0; m < matrices; m++)
     for (int r = 0; r < R; r++)
@@ -440,32 +481,44 @@ struct Flush {
   const unsigned before = _mm_getcsr();
   Flush() { _mm_setcsr(before | 0x8040); }
   ~Flush() { _mm_setcsr(before); }
+#elif defined(__aarch64__)
+  const uint64_t before = get();
+  Flush() { set(before | 1u << 24); }
+  ~Flush() { set(before); }
+  static INLINE uint64_t get() {
+    uint64_t control;
+    asm volatile("mrs %0, fpcr" : "=r"(control));
+    return control;
+  }
+  static INLINE void set(uint64_t control) { asm volatile("msr fpcr, %0" : : "r"(control) : "memory"); }
 #endif
 };
 
 // ---- Threads
 
-INLINE int least(int a, int b) { return a < b ? a : b; }
+INLINE int min_(int a, int b) { return a < b ? a : b; }
 #if THREADS > 1
-INLINE int share(int tiles, int t) { return tiles * t / THREADS; }  // where thread t's tiles begin
+INLINE int first_tile(int tiles, int t) { return tiles * t / THREADS; }  // where thread t's tiles begin
 
 INLINE void pause() {
 #if defined(__x86_64__)
   _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
 #endif
 }
 
-struct Team {
-  std::atomic<int> here{0}, meetings{0};
-  void meet() {  // nobody goes on before all are here, and then everybody sees what the others have written
-    const int before = meetings.load(std::memory_order_relaxed);
-    if (here.fetch_add(1, std::memory_order_acq_rel) == THREADS - 1) {
-      here.store(0, std::memory_order_relaxed);
-      meetings.store(before + 1, std::memory_order_release);
-      meetings.notify_all();
+struct Barrier {
+  std::atomic<int> arrived{0}, generation{0};
+  void wait() {  // nobody goes on before all are here, and then everybody sees what the others have written
+    const int before = generation.load(std::memory_order_relaxed);
+    if (arrived.fetch_add(1, std::memory_order_acq_rel) == THREADS - 1) {
+      arrived.store(0, std::memory_order_relaxed);
+      generation.store(before + 1, std::memory_order_release);
+      generation.notify_all();
     } else {
-      for (int i = 0; i < 4000 && meetings.load(std::memory_order_acquire) == before; i++) pause();
-      meetings.wait(before, std::memory_order_acquire);  // asleep: another process may have taken the other's core
+      for (int i = 0; i < 4000 && generation.load(std::memory_order_acquire) == before; i++) pause();
+      generation.wait(before, std::memory_order_acquire);  // asleep: another process may have taken the other's core
     }
   }
 };
@@ -486,20 +539,20 @@ struct Cores {
         CPU_SET(core, &one[found++]);
       }
   }
-  void place(pthread_attr_t* thread, int i) const {
+  void pin(pthread_attr_t* thread, int i) const {
     if (found == THREADS - 1) pthread_attr_setaffinity_np(thread, sizeof one[i], &one[i]);
   }
 #else
-  void place(pthread_attr_t*, int) const {}
+  void pin(pthread_attr_t*, int) const {}
 #endif
 };
 
-// work(t, team) in THREADS threads; false if they cannot be had. They begin with the call and end with it: no pool is
+// work(t, barrier) in THREADS threads; false if they cannot be had. They begin with the call and end with it: no pool is
 // left behind for a fork, a signal or the interpreter's end to find.
-template <class Work> bool together(Work work) {
+template <class Work> bool run_threads(Work work) {
   struct Member {
     Work* work;
-    Team* team;
+    Barrier* barrier;
     std::atomic<int>* go;
     int t;
     pthread_t thread;
@@ -507,11 +560,11 @@ template <class Work> bool together(Work work) {
       Member* me = (Member*)given;
       me->go->wait(0, std::memory_order_acquire);
       Flush flush;
-      if (me->go->load(std::memory_order_acquire) > 0) (*me->work)(me->t, *me->team);
+      if (me->go->load(std::memory_order_acquire) > 0) (*me->work)(me->t, *me->barrier);
       return nullptr;
     }
   };
-  Team team;
+  Barrier barrier;
   std::atomic<int> go{0};
   Member members[THREADS - 1];
   sigset_t every, before;
@@ -520,10 +573,10 @@ template <class Work> bool together(Work work) {
   const Cores cores;
   int started = 0;
   while (started < THREADS - 1) {
-    members[started] = {&work, &team, &go, started + 1, {}};
+    members[started] = {&work, &barrier, &go, started + 1, {}};
     pthread_attr_t its;
     pthread_attr_init(&its);
-    cores.place(&its, started);
+    cores.pin(&its, started);
     const int failed = pthread_create(&members[started].thread, &its, Member::begin, &members[started]);
     pthread_attr_destroy(&its);
     if (failed) break;
@@ -533,7 +586,7 @@ template <class Work> bool together(Work work) {
   const bool complete = started == THREADS - 1;
   go.store(complete ? 1 : -1, std::memory_order_release);
   go.notify_all();
-  if (complete) work(0, team);
+  if (complete) work(0, barrier);
   for (int i = 0; i < started; i++) pthread_join(members[i].thread, nullptr);
   return complete;
 }

@@ -13,6 +13,7 @@ class Instructions:
 
     name: str
     lanes: int  # numbers in a vector
+    registers: int  # vectors that are at hand
     bfloat16: bool = False  # whether there is a product of bfloat16 numbers
     flags: tuple[str, ...] = ()
     needs: frozenset[str] = frozenset()  # the processor's names for them
@@ -24,10 +25,11 @@ _NEEDS_AVX512 = frozenset({"avx2", "fma", "avx512f", "avx512bw", "avx512dq", "av
 KNOWN = {
     each.name: each
     for each in (
-        Instructions("avx512-bf16", 16, True, (*_AVX512, "-mavx512bf16"), _NEEDS_AVX512 | {"avx512_bf16"}),
-        Instructions("avx512", 16, False, _AVX512, _NEEDS_AVX512),
-        Instructions("avx2", 8, False, _AVX2, frozenset({"avx2", "fma"})),
-        Instructions("plain", 4),
+        Instructions("avx512-bf16", 16, 32, True, (*_AVX512, "-mavx512bf16"), _NEEDS_AVX512 | {"avx512_bf16"}),
+        Instructions("avx512", 16, 32, False, _AVX512, _NEEDS_AVX512),
+        Instructions("avx2", 8, 16, False, _AVX2, frozenset({"avx2", "fma"})),
+        Instructions("neon", 4, 32, needs=frozenset({"asimd"})),
+        Instructions("plain", 4, 16),
     )
 }
 

@@ -1,1 +1,1 @@
-"""The paper as data: its experiments, its published numbers, and what belongs beside them."""
+"""The paper as data: its experiments, its published numbers, and tables of both."""

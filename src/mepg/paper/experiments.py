@@ -1,13 +1,13 @@
-"""Every table and figure of the paper that needs runs, or counts: rows, environments and what is reported.
+"""Every table and figure of the paper that needs runs, or counts parameters: rows, environments and metric.
 
 An experiment asks for runs; a plan says how long they are and how many. Several experiments may ask for the
-same run: `jobs` gives each once.
+same run: `jobs` gives each once, and `experiments_of` finds all that ask for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -28,7 +28,7 @@ RATES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # D16
 
 
 class Row(NamedTuple):
-    """A row of a table: how the paper prints it, and what it is here."""
+    """A row of a table: the paper's label, and our algorithm with its settings."""
 
     label: str
     algorithm: str
@@ -52,7 +52,7 @@ class Experiment(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How long and how many runs. Part of a run's identity, so that a short run is never taken for a full one."""
+    """How long and how many runs. A run's config has its length, so a short run is never taken for a full one."""
 
     steps: int
     seeds: int
@@ -65,16 +65,20 @@ class Plan(NamedTuple):
         """Whether runs are as long, as many and as well evaluated as the paper's."""
         return self == PAPER
 
+    def with_steps(self, steps: int) -> Plan:
+        """The same plan with runs of another length."""
+        return self._replace(steps=steps, eval_every=min(self.eval_every, steps))
+
     @property
     def difference(self) -> str:
-        """How it differs from the paper's plan, in words."""
+        """From the paper's plan, in words."""
         steps = f"{many(self.steps, 'step')} instead of {PAPER.steps:,}"
         seeds = f"{many(self.seeds, 'seed')} instead of {PAPER.seeds}"
         return ", ".join([steps, seeds]) + (f", with {', '.join(self.settings)}" if self.settings else "")
 
 
 PLANS = {
-    # All of the machinery, nothing about learning.
+    # To try the machinery: nothing is learned.
     "smoke": Plan(300, 2, 100, 2, ("warmup=100", "hidden=16,16", "batch_size=16")),
     "desk": Plan(300_000, 3),
     "paper": Plan(1_000_000, 5),
@@ -93,16 +97,16 @@ def _sweep(algorithm: str) -> tuple[Row, ...]:
 # D12: for returns, the authors' ACE. D19: the paper's own variant of REDQ.
 _ALGORITHM = {"REDQ(Ours)": "redq-ours"}
 
-_RETURNS = _rows("ME-SAC", "ME-DDPG", "REDQ(Ours)", "SUNRISE", "ACE", "REDQ", "SAC", "TD3", "DDPG")
-_EIGHT = _rows("ME-SAC", "ME-DDPG", "REDQ(Ours)", "SUNRISE", "SAC", "TD3", "DDPG")
-_COUNTED = (*_rows("ME-SAC", "ME-DDPG", "REDQ", "SUNRISE"), Row("ACE", "ace-flat"), *_rows("SAC", "TD3"))
+_NINE = _rows("ME-SAC", "ME-DDPG", "REDQ(Ours)", "SUNRISE", "ACE", "REDQ", "SAC", "TD3", "DDPG")
+_SEVEN = _rows("ME-SAC", "ME-DDPG", "REDQ(Ours)", "SUNRISE", "SAC", "TD3", "DDPG")
+_PARAMETER_ROWS = (*_rows("ME-SAC", "ME-DDPG", "REDQ", "SUNRISE"), Row("ACE", "ace-flat"), *_rows("SAC", "TD3"))
 _ABLATIONS = _rows(
     "ME-SAC", "ME-SAC-DU", "ME-SAC+FIXENT", "ME-SAC-R", "SAC",
     "ME-DDPG", "ME-DDPG-DO", "ME-DDPG-DU", "ME-DDPG-TPS", "ME-DDPG-R", "DDPG",
 )  # fmt: skip
 _ME_DDPG = _rows("ME-DDPG", "ME-DDPG-DO", "ME-DDPG-DU", "ME-DDPG-TPS", "ME-DDPG+CDQ", "DDPG")
 _ME_SAC = _rows("ME-SAC", "ME-SAC-DU", "ME-SAC+CDQ", "ME-SAC+FIXENT", "SAC")
-_BOTH = tuple(
+_BOTH_SWEEPS = tuple(
     row._replace(label=f"{name.upper()}, {row.label}") for name in ("me-ddpg", "me-sac") for row in _sweep(name)
 )
 
@@ -114,41 +118,41 @@ def _family(name: str, *without: str, envs: tuple[str, ...]) -> Experiment:
     return Experiment(f"The mask on {name}", (*_rows(me, *without, name, f"{me}-R"), one_side), envs)
 
 
-# What the paper does not have: run only if it is named. Without a mask there are two where the published one has more
-# critics.
-_BEYOND = {
+# Run only if they are named. Where the published algorithm has more than one critic, two rows have no mask: its own,
+# and ME's with as many critics as ME has.
+_NOT_IN_PAPER = {
     "any-dqn": _family("DQN", envs=THREE_DISCRETE),
     "any-qr-dqn": _family("QR-DQN", envs=THREE_DISCRETE),
     "any-sac-discrete": _family("SAC-DISCRETE", "ME-SAC-DISCRETE-DO", envs=THREE_DISCRETE),
     "any-tqc": _family("TQC", "ME-TQC-DO", envs=FOUR_TASKS[1:]),
     "any-crossq": _family("CROSSQ", "ME-CROSSQ-DO", envs=FOUR_TASKS[1:]),
 }
-BEYOND = tuple(_BEYOND)
+NOT_IN_PAPER = tuple(_NOT_IN_PAPER)
 
 EXPERIMENTS = {
-    "table1": Experiment("Returns, four tasks", _RETURNS, FOUR_TASKS),
+    "table1": Experiment("Returns, four tasks", _NINE, FOUR_TASKS),
     "table2": Experiment("Ablations, four tasks", _ABLATIONS, FOUR_TASKS),
-    "table3": Experiment("Run time, four tasks", _EIGHT, FOUR_TASKS, "seconds"),
-    "table4": Experiment("Parameters, four tasks", _COUNTED, FOUR_TASKS, "parameters"),
-    "table6": Experiment("Returns, eight tasks", _EIGHT, ALL_TASKS),
-    "table7": Experiment("Run time, eight tasks", _EIGHT, ALL_TASKS, "seconds"),
+    "table3": Experiment("Run time, four tasks", _SEVEN, FOUR_TASKS, "seconds"),
+    "table4": Experiment("Parameters, four tasks", _PARAMETER_ROWS, FOUR_TASKS, "parameters"),
+    "table6": Experiment("Returns, eight tasks", _SEVEN, ALL_TASKS),
+    "table7": Experiment("Run time, eight tasks", _SEVEN, ALL_TASKS, "seconds"),
     "table8": Experiment("Ablations of ME-DDPG", _ME_DDPG, ALL_TASKS),
     "table9": Experiment("Ablations of ME-SAC", _ME_SAC, ALL_TASKS),
-    "table10": Experiment("Parameters, eight tasks", _COUNTED, ALL_TASKS, "parameters"),
+    "table10": Experiment("Parameters, eight tasks", _PARAMETER_ROWS, ALL_TASKS, "parameters"),
     "table11": Experiment("ME-DDPG's returns for each p", _sweep("me-ddpg"), ALL_TASKS),
     "table12": Experiment("ME-SAC's returns for each p", _sweep("me-sac"), ALL_TASKS),
-    "figure2": Experiment("Learning curves", _EIGHT, FOUR_TASKS, shown_as="curves"),
-    "figure3": Experiment("Returns over p, divided by the best", _BOTH, ALL_TASKS, shown_as="heat map"),
+    "figure2": Experiment("Learning curves", _SEVEN, FOUR_TASKS, shown_as="curves"),
+    "figure3": Experiment("Returns over p, divided by the best", _BOTH_SWEEPS, ALL_TASKS, shown_as="heat map"),
     "figure4": Experiment("Learning curves of ME-DDPG's ablations", _ME_DDPG, ALL_TASKS, shown_as="curves"),
     "figure5": Experiment("Learning curves of ME-SAC's ablations", _ME_SAC, ALL_TASKS, shown_as="curves"),
     "figure6": Experiment("Learning curves of ME-DDPG for each p", _sweep("me-ddpg"), ALL_TASKS, shown_as="curves"),
     "figure7": Experiment("Learning curves of ME-SAC for each p", _sweep("me-sac"), ALL_TASKS, shown_as="curves"),
-    **_BEYOND,
+    **_NOT_IN_PAPER,
 }  # fmt: skip
 
 
 class Selection(NamedTuple):
-    """An experiment, a plan, and what of it is wanted."""
+    """The part of an experiment, under a plan, that is wanted."""
 
     name: str
     experiment: Experiment
@@ -158,7 +162,7 @@ class Selection(NamedTuple):
 
     @property
     def folder_name(self) -> str:
-        """Plans that were shortened by hand are kept apart from the whole."""
+        """Runs of another length than the plan's are kept in another folder."""
         whole = self.plan == PLANS[self.plan_name]
         return self.plan_name if whole else f"{self.plan_name}-{self.plan.steps}"
 
@@ -184,9 +188,10 @@ def select(
     steps: int | None = None,
 ) -> Selection:
     """The experiment called `name`, narrowed down; a UsageError says what does not exist."""
-    for what, given, known in (("experiment", name, EXPERIMENTS), ("plan", plan, PLANS)):
-        if given not in known:
-            raise unknown(what, given, known)
+    if name not in EXPERIMENTS:
+        raise unknown("experiment", name, EXPERIMENTS)
+    if plan not in PLANS:
+        raise unknown("plan", plan, PLANS)
     experiment, chosen = EXPERIMENTS[name], PLANS[plan]
     if only is not None:
         wanted = {name.lower() for name in only}
@@ -199,14 +204,14 @@ def select(
                 raise unknown(f"environment of {name}", env, experiment.envs)
         experiment = experiment._replace(envs=tuple(env for env in experiment.envs if env in envs))
     if steps is not None:
-        chosen = chosen._replace(steps=steps, eval_every=min(chosen.eval_every, steps))
+        chosen = chosen.with_steps(steps)
     numbers = tuple(range(chosen.seeds)) if seeds is None else tuple(dict.fromkeys(seeds))
     if not experiment.rows or not experiment.envs or not numbers:
         raise UsageError(f"nothing is left of {name}: no row, no environment or no seed was chosen")
     return Selection(name, experiment, plan, chosen, numbers)
 
 
-def select_some(
+def select_several(
     names: Sequence[str],
     plan: str = "desk",
     *,
@@ -220,23 +225,24 @@ def select_some(
     """
     if len(names) == 1:
         return [select(names[0], plan, only=only, envs=envs, **chosen)]
-    found, errors, asked = [], [], {*map(str.lower, only or ()), *map(full_id, envs or ())}
+    selections, errors, missed = [], [], {*map(str.lower, only or ()), *map(full_id, envs or ())}
     for name in names:
         whole = select(name, plan).experiment
         rows, tasks = set().union(*(row.names for row in whole.rows)), set(whole.envs)
-        here = [row for row in only or () if row.lower() in rows], [env for env in envs or () if full_id(env) in tasks]
-        try:  # with what was asked for if it has nothing of that, so that the error is about that
-            found.append(select(name, plan, only=here[0] or only, envs=here[1] or envs, **chosen))
-            asked -= rows | tasks
+        own_rows = [row for row in only or () if row.lower() in rows]
+        own_envs = [env for env in envs or () if full_id(env) in tasks]
+        try:  # if it has none of them, with all, so that the error names them
+            selections.append(select(name, plan, only=own_rows or only, envs=own_envs or envs, **chosen))
+            missed -= rows | tasks
         except UsageError as error:
             errors.append(error)
-    if not found:
+    if not selections:
         raise errors[0]
-    for missing in sorted(asked):
+    for missing in sorted(missed):
         raise UsageError(
             f"none of these experiments has {missing!r}, or not together with the rest: {', '.join(names)}"
         )
-    return found
+    return selections
 
 
 def jobs(selection: Selection, results: Path, backend: str = Config.backend) -> list[Job]:
@@ -247,14 +253,14 @@ def jobs(selection: Selection, results: Path, backend: str = Config.backend) -> 
         for row in selection.experiment.rows
         for env in selection.experiment.envs
         for config in selection.configs(row, env)
-        for job in [Job(replace(config, backend=backend), folder / config.folder_name(meaning(row)[1]))]
+        for job in [Job(replace(config, backend=backend), folder / config.folder_name(canonical(row)[1]))]
     }
     return list(found.values())
 
 
 @cache
-def meaning(row: Row) -> tuple[str, tuple[str, ...]]:
-    """The algorithm that a row is, by its own name if it has one: p = 0.1 is `me-ddpg`."""
+def canonical(row: Row) -> tuple[str, tuple[str, ...]]:
+    """The algorithm and settings of a row: only a name, if its spec has one. p = 0.1 is `me-ddpg`."""
     spec = apply_settings(find(row.algorithm).spec, row.settings)
     named = [name for name, algorithm in algorithms().items() if algorithm.spec == spec]
     return (named[0], ()) if named else (row.algorithm, row.settings)
@@ -263,6 +269,30 @@ def meaning(row: Row) -> tuple[str, tuple[str, ...]]:
 @cache
 def _config(row: Row, plan: Plan) -> Config:
     """What a row's runs have in common."""
-    algorithm, settings = meaning(row)
+    algorithm, settings = canonical(row)
     length = {name: getattr(plan, name) for name in ("steps", "eval_every", "eval_episodes")}
     return Config.make(algorithm, (*settings, *plan.settings), env=ALL_TASKS[0], **length)
+
+
+Key = tuple[object, ...]
+
+
+def experiments_of(config: Config) -> list[tuple[str, str]]:
+    """The experiments that ask for this run, whatever its length and seed, each with the plan whose settings it has."""
+    return _experiments_by_key().get(_key(config), [])
+
+
+@cache
+def _experiments_by_key() -> dict[Key, list[tuple[str, str]]]:
+    found: dict[Key, list[tuple[str, str]]] = {}
+    for plan in ("desk", "smoke"):  # the paper's has desk's settings
+        for name in EXPERIMENTS:
+            for key in {_key(config) for config in select(name, plan, seeds=[0]).all_configs()}:
+                found.setdefault(key, []).append((name, plan))
+    return found
+
+
+def _key(config: Config) -> Key:
+    """All of a config but its seed, its length and its backend."""
+    left_out = ("seed", "steps", "eval_every", "eval_episodes", "backend")
+    return tuple(getattr(config, field.name) for field in fields(config) if field.name not in left_out)

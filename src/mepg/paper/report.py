@@ -1,4 +1,4 @@
-"""The paper's part of a report: its tables and figures, where runs of its experiments are there."""
+"""The paper's part of a report: those of its tables and figures for which there are runs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from itertools import chain, groupby
 from pathlib import Path
 
 from mepg.errors import UsageError
-from mepg.paper.experiments import ALL_TASKS, BEYOND, Selection, select
+from mepg.paper.experiments import ALL_TASKS, NOT_IN_PAPER, Selection, select
 from mepg.paper.tables import divided_by_best, find_selections, improvements, paper_table, runs_of, title_of
-from mepg.report.cost import find_benchmark, in_words, with_hours
+from mepg.report.cost import describe_sources, find_speeds, with_hours
 from mepg.report.figures import make_curves
-from mepg.report.long import Series, beside, read_long, to_long
+from mepg.report.long_format import PublishedCurve, on_environments, read_long_format, to_long_format
 from mepg.report.page import (
     CurvesBlock,
     Page,
@@ -19,7 +19,7 @@ from mepg.report.page import (
     Report,
     Section,
     TableBlock,
-    own_sections,
+    variant_sections,
     write_file,
     write_page,
 )
@@ -32,7 +32,7 @@ TABLES = {
     "The dropout rate p": ("table11", "table12"),
     "Run time": ("table3", "table7"),
     "Parameters": ("table4", "table10"),
-    "Beyond the paper": BEYOND,
+    "Beyond the paper": NOT_IN_PAPER,
 }
 CURVES_NOTE = (
     "Mean over seeds and half a standard deviation, each a moving average over a twentieth of the evaluations, ten at "
@@ -41,7 +41,7 @@ CURVES_NOTE = (
     "on."
 )
 PROGRESS_NOTE = "{}. Such values are not the paper's, and not to be read as a success or a failure to reproduce it."
-OWN_NOTE = "These belong to no plan of the paper, so nothing of the paper stands beside them."
+OTHERS_NOTE = "These belong to no plan of the paper, so nothing of the paper stands beside them."
 
 
 def write_report(
@@ -54,49 +54,54 @@ def write_report(
 ) -> Report:
     """A page about all runs in these folders: see `report/page.py`.
 
-    The paper's own tables are there where runs of its experiments are. Of those that need none, which count
-    parameters, also those of the `experiments`. A page with nothing on it is refused: one that says more may be there.
-    `long` is where the runs' curves are written in the form of `report/long.py`, and `baselines` are files of that
-    form, drawn beside the runs.
+    It has those tables of the paper for which there are runs, and then its counts of parameters too, which need none;
+    without runs, the counts among `experiments`. A page with nothing on it would replace an older one: it is refused.
+    `long` is where the runs' curves are written in long format (see `report/long_format.py`), and `baselines` are files
+    in that format, drawn beside the runs.
     """
-    series = {path: read_long(path) for path in baselines}
-    benchmark = find_benchmark(paths)
-    found, problems = collect(paths)
-    runs = with_hours(found, benchmark)
+    published = {path: read_long_format(path) for path in baselines}
+    speeds = find_speeds(paths)
+    collected, problems = collect(paths)
+    runs = with_hours(collected, speeds)
     selections = find_selections(runs)
-    papers = any(selection.name not in BEYOND for selection in selections)
-    counted = [name for name in TABLES["Parameters"] if papers or name in experiments]
+    of_paper = any(selection.name not in NOT_IN_PAPER for selection in selections)
+    counted = [name for name in TABLES["Parameters"] if of_paper or name in experiments]
     if not runs and not counted:
         where = "; ".join(f"{problem.path} {problem.reason}" for problem in problems[:3])
         raise UsageError(f"there is no run to report: {where}{'; ...' * (len(problems) > 3)}")
     blocks = _table_blocks(selections, runs, counted)
     tables = [
-        Section(title.lower().replace(" ", "-"), title, there)
+        Section(title.lower().replace(" ", "-"), title, of_section)
         for title, names in TABLES.items()
-        if (there := [block for name in names for block in blocks if block.table.name == name])
+        if (of_section := [block for name in names for block in blocks if block.table.name == name])
     ]
-    others = [one for path, several in series.items() for one in _require_some_beside(path, several, runs)]
+    others = [curve for path, curves in published.items() for curve in _require_comparable(path, curves, runs)]
     if long is not None:
-        write_file(long, to_long(runs))
-    page = Page(runs, problems, hours_note=in_words(runs, benchmark))
+        write_file(long, to_long_format(runs))
+    page = Page(runs, problems, hours_note=describe_sources(runs, speeds))
     if not selections:
-        return write_page(page._replace(first=own_sections(runs, baselines=others), then=tables), out)
+        return write_page(
+            page._replace(before_overview=variant_sections(runs, baselines=others), after_overview=tables), out
+        )
     curves = _curves_blocks(selections, runs, others)
-    taken = set().union(*(selection.all_configs() for selection in selections))
-    own = own_sections([run for run in runs if run.config.on_any_backend not in taken], "Other runs", OWN_NOTE, others)
+    planned = set().union(*(selection.all_configs() for selection in selections))
+    unplanned = [run for run in runs if run.config.on_any_backend not in planned]
     sections = [Section("curves", "Learning curves", curves, CURVES_NOTE)] if curves else []
-    return write_page(page._replace(then=[*sections, *tables, *own], plans=_progress(selections, runs)), out)
+    sections += [*tables, *variant_sections(unplanned, "Other runs", OTHERS_NOTE, others)]
+    return write_page(page._replace(after_overview=sections, plans=_progress(selections, runs)), out)
 
 
-def _require_some_beside(path: Path, series: Sequence[Series], runs: Sequence[Run]) -> Sequence[Series]:
-    """The series, if at least one of them is about an environment of the runs."""
-    if not beside(series, {run.env for run in runs}):
-        theirs, ours = ({one.env for one in several} for several in (series, runs))
-        raise UsageError(f"{path} is about {_some(theirs)}, and the runs are about {_some(ours)}: nothing to compare")
-    return series
+def _require_comparable(path: Path, curves: Sequence[PublishedCurve], runs: Sequence[Run]) -> Sequence[PublishedCurve]:
+    """The curves, if at least one of them is on an environment of the runs."""
+    theirs, ours = {curve.env for curve in curves}, {run.env for run in runs}
+    if not on_environments(curves, ours):
+        raise UsageError(
+            f"{path} is about {_first_three(theirs)}, and the runs are about {_first_three(ours)}: nothing to compare"
+        )
+    return curves
 
 
-def _some(names: Collection[str]) -> str:
+def _first_three(names: Collection[str]) -> str:
     return ", ".join(sorted(names)[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
@@ -117,8 +122,8 @@ def _progress(selections: Sequence[Selection], runs: Sequence[Run]) -> list[Plan
 
 
 def _table_blocks(selections: Sequence[Selection], runs: Sequence[Run], counted: Sequence[str]) -> list[TableBlock]:
-    """Folded are tables with one row of runs or none, and those whose runs stand in one above."""
-    there = {run.config.on_any_backend for run in runs}
+    """Tables with runs in one row or none are folded, and those whose runs are all in a table above."""
+    configs = {run.config.on_any_backend for run in runs}
     shown: dict[tuple[str, str], set[Config]] = {}  # by section and plan
     blocks = []
     for selection in selections:
@@ -126,10 +131,10 @@ def _table_blocks(selections: Sequence[Selection], runs: Sequence[Run], counted:
             continue
         table = paper_table(selection, runs)
         section = next(title for title, names in TABLES.items() if table.name in names)
-        before, here = shown.setdefault((section, selection.folder_name), set()), selection.all_configs() & there
-        rows = sum(any(cell.found for cell in line.cells) for line in table.lines)
-        block = TableBlock(table, f"{table.name}-{table.plan}", open=rows > 1 and not here <= before)
-        before |= here
+        above, own = shown.setdefault((section, selection.folder_name), set()), selection.all_configs() & configs
+        filled = sum(any(cell.found for cell in row.cells) for row in table.rows)
+        block = TableBlock(table, f"{table.name}-{table.plan}", open=filled > 1 and not own <= above)
+        above |= own
         if section in ("Returns", "Ablations"):
             block = block._replace(improvements=improvements(selection, runs))
         elif section == "The dropout rate p":
@@ -141,18 +146,18 @@ def _table_blocks(selections: Sequence[Selection], runs: Sequence[Run], counted:
 
 
 def _curves_blocks(
-    selections: Sequence[Selection], runs: Sequence[Run], baselines: Sequence[Series]
+    selections: Sequence[Selection], runs: Sequence[Run], baselines: Sequence[PublishedCurve]
 ) -> list[CurvesBlock]:
-    """The paper's figures, except those that would repeat one above, and each family beyond it; then all other rows."""
+    """The paper's figures, except those that would repeat one above; each family that it does not have; other rows."""
     blocks = []
     for group in _by_plan(selections):
         shown: set[Config] = set()
         others: dict[str, list[Run]] = {}
         for selection in sorted(group, key=lambda selection: selection.experiment.shown_as != "curves"):
-            rows = {label: list(chain(*there.values())) for label, there in runs_of(selection, runs).items()}
+            rows = {label: list(chain(*by_env.values())) for label, by_env in runs_of(selection, runs).items()}
             new = {label: {run.config for run in members} - shown for label, members in rows.items()}
             figure = selection.experiment.shown_as == "curves" and any(new.values())
-            if figure or selection.name in BEYOND:
+            if figure or selection.name in NOT_IN_PAPER:
                 shown |= set().union(*new.values())
                 blocks.append(_curves_block(selection, selection.name, title_of(selection), rows, baselines))
             elif selection.experiment.shown_as == "table":
@@ -164,7 +169,7 @@ def _curves_blocks(
 
 
 def _curves_block(
-    selection: Selection, name: str, title: str, rows: dict[str, list[Run]], baselines: Sequence[Series]
+    selection: Selection, name: str, title: str, rows: dict[str, list[Run]], baselines: Sequence[PublishedCurve]
 ) -> CurvesBlock:
     experiment, plan = selection.experiment, selection.plan
     graded = any(row.dropout_p is not None for row in experiment.rows)

@@ -1,1 +1,1 @@
-"""Pictures of runs."""
+"""Tables, figures and a page about any runs."""

@@ -11,17 +11,18 @@ import matplotlib
 import numpy as np
 import numpy.typing as npt
 from matplotlib import style
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mepg.report.long import Series, beside
-from mepg.report.runs import Measured, Run
+from mepg.report.long_format import PublishedCurve, on_environments
+from mepg.report.runs import Evaluated, Run
 from mepg.report.statistics import Floats
 from mepg.report.tables import group_variants, short_name
 from mepg.storage.files import write_whole
 from mepg.training.loop import Evaluations
 from mepg.words import many
 
-WINDOW = 10  # evaluations, where there are the paper's 200; fewer where there are fewer
+WINDOW = 10  # evaluations, for the paper's 200; fewer for shorter runs
 INK, LINE = "#444444", "#1f5fa8"
 # Complete, so that no style of the user's shows through.
 STYLE = style.context(["default", {
@@ -39,7 +40,7 @@ FORMATS: dict[str, dict[str, Any]] = {"png": {"dpi": 150}, "svg": {"metadata": {
 
 
 class Curve(NamedTuple):
-    """Return against steps for one row and environment. Where fewer runs got so far, `runs` says how many."""
+    """Return against steps for one row and environment. `runs` is the number of runs that reached each step."""
 
     label: str
     colour: str
@@ -47,11 +48,11 @@ class Curve(NamedTuple):
     mean: list[float]
     half_std: list[float]
     runs: list[int]
-    hours: list[float] | None = None  # core-hours at these steps, the mean over seeds; None: not known of all
+    hours: list[float] | None = None  # core-hours at these steps, the mean over seeds; None: not known for all
 
 
 class Curves(NamedTuple):
-    """A figure: a panel for each environment, with a legend for all of them."""
+    """A figure: a panel for each environment, and one legend."""
 
     name: str
     title: str
@@ -59,46 +60,46 @@ class Curves(NamedTuple):
 
     @property
     def legend(self) -> dict[str, str]:
-        """Each label's colour."""
+        """Colours by label."""
         return {curve.label: curve.colour for panel in self.panels.values() for curve in panel}
 
     @property
     def over_hours(self) -> Curves | None:
-        """The same curves over core-hours, as far as these are known."""
+        """The same curves over core-hours, those for which they are known."""
         timed = {env: [curve for curve in panel if curve.hours is not None] for env, panel in self.panels.items()}
         panels = {env: panel for env, panel in timed.items() if panel}
         return self._replace(name=f"{self.name}-hours", panels=panels) if panels else None
 
 
-def own_curves(runs: Sequence[Run], baselines: Sequence[Series] = ()) -> Curves:
+def variant_curves(runs: Sequence[Run], baselines: Sequence[PublishedCurve] = ()) -> Curves:
     """Curves of any runs: one for each variant and environment, over its seeds."""
-    rows, _ = group_variants(runs)
+    variants, _ = group_variants(runs)
     envs = sorted({run.env for run in runs})
-    return make_curves("own-curves", "Learning curves", rows, envs=envs, baselines=baselines)
+    return make_curves("own-curves", "Learning curves", variants, envs=envs, baselines=baselines)
 
 
 def make_curves(
     name: str,
     title: str,
-    own: Mapping[str, Sequence[Run]],
+    runs_by_label: Mapping[str, Sequence[Run]],
     *,
     envs: Sequence[str],
     graded: bool = False,
-    baselines: Sequence[Series] = (),
+    baselines: Sequence[PublishedCurve] = (),
 ) -> Curves:
-    """A curve for each row and environment that has runs, and for others' results on the same environments.
+    """A curve for each label and environment that has runs, and for the baselines on the same environments.
 
-    `graded` colours go from the first row to the last.
+    `graded` colours go from the first label to the last.
     """
-    evaluated = {label: [run for run in runs if len(run.steps)] for label, runs in own.items()}
-    rows: dict[str, Sequence[Measured]] = {label: runs for label, runs in evaluated.items() if runs}
-    rows |= beside(baselines, {run.env for runs in rows.values() for run in runs})
-    colours = _colours(list(rows), graded)
+    evaluated = {label: [run for run in runs if len(run.steps)] for label, runs in runs_by_label.items()}
+    drawn: dict[str, Sequence[Evaluated]] = {label: runs for label, runs in evaluated.items() if runs}
+    drawn |= on_environments(baselines, {run.env for runs in drawn.values() for run in runs})
+    colours = _colours(list(drawn), graded)
     panels = {
         env: [
-            _curve(label, colours[label], there)
-            for label, runs in rows.items()
-            if (there := [run for run in runs if run.env == env])
+            _curve(label, colours[label], members)
+            for label, runs in drawn.items()
+            if (members := [run for run in runs if run.env == env])
         ]
         for env in envs
     }
@@ -106,7 +107,7 @@ def make_curves(
 
 
 def smooth(values: Floats, window: int = WINDOW) -> Floats:
-    """Each value with those before it, up to `window` of them, averaged."""
+    """A trailing moving average over up to `window` values."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     ends = np.arange(1, len(values) + 1)
     starts = np.maximum(ends - window, 0)
@@ -116,7 +117,7 @@ def smooth(values: Floats, window: int = WINDOW) -> Floats:
 
 @STYLE
 def draw_learning_curve(path: Path, title: str, evaluations: Evaluations) -> None:
-    """One run's return against steps, as .png: the mean of each evaluation, and the range of its episodes."""
+    """The return of one run against steps, as .png: mean and range of the episodes of each evaluation."""
     steps = np.array(list(evaluations))
     results = np.array([[episode.total for episode in episodes] for episodes in evaluations.values()])
     mean = results.mean(axis=1)
@@ -137,21 +138,21 @@ def draw_learning_curve(path: Path, title: str, evaluations: Evaluations) -> Non
 def draw_curves(curves: Curves, *, over_hours: bool = False) -> dict[str, bytes]:
     """A panel for each environment, as .png and .svg."""
     columns = min(4, len(curves.panels))
-    lines = -(-len(curves.panels) // columns)
+    rows = -(-len(curves.panels) // columns)
     labels = [plain(label) for label in curves.legend]
     width = max(3.4 * columns + 0.4, *map(_entry_width, labels))
-    across = _legend_columns(labels, width)
-    figure = Figure(figsize=(width, 2.7 * lines + 0.7 + 0.2 * -(-len(labels) // across)))
-    grid = figure.subplots(lines, columns, squeeze=False).flat
+    legend_columns = _legend_columns(labels, width)
+    figure = Figure(figsize=(width, 2.7 * rows + 0.7 + 0.2 * -(-len(labels) // legend_columns)))
+    grid = figure.subplots(rows, columns, squeeze=False).flat
     for axes in grid[len(curves.panels) :]:
         axes.set_visible(False)
     handles = {}
     for axes, (env, panel) in zip(grid, curves.panels.items(), strict=False):
         for curve in panel:
             mean, half = np.array(curve.mean), np.array(curve.half_std)
-            at = curve.hours if over_hours and curve.hours is not None else curve.steps
-            axes.fill_between(at, mean - half, mean + half, color=curve.colour, alpha=0.15, lw=0)
-            (handles[curve.label],) = axes.plot(at, mean, color=curve.colour, lw=1.6)
+            x = curve.hours if over_hours and curve.hours is not None else curve.steps
+            axes.fill_between(x, mean - half, mean + half, color=curve.colour, alpha=0.15, lw=0)
+            (handles[curve.label],) = axes.plot(x, mean, color=curve.colour, lw=1.6)
         axes.set_title(plain(short_name(env)), parse_math=False)
         if over_hours:
             axes.set_xlim(left=0)
@@ -161,19 +162,19 @@ def draw_curves(curves: Curves, *, over_hours: bool = False) -> dict[str, bytes]
             show_steps(axes)
     figure.supxlabel("core-hours" if over_hours else "environment steps")
     figure.supylabel("return")
-    figure.legend(handles.values(), labels, loc="outside upper left", ncols=across)
+    figure.legend(handles.values(), labels, loc="outside upper left", ncols=legend_columns)
     return {kind: to_picture(figure, kind) for kind in FORMATS}
 
 
 def _entry_width(label: str) -> float:
-    """Inches of the legend that a label takes with its line."""
+    """Width in inches of a label and its line in the legend."""
     return 0.6 + 0.07 * len(label)
 
 
 def _legend_columns(labels: Sequence[str], width: float) -> int:
-    """As many as fit into these inches, five at most. Entries go down the columns."""
+    """As many as fit into this width, five at most. Entries go down the columns."""
     for columns in range(min(5, len(labels)), 1, -1):
-        if sum(max(map(_entry_width, each)) for each in np.array_split(labels, columns)) <= width:
+        if sum(max(map(_entry_width, column)) for column in np.array_split(labels, columns)) <= width:
             return columns
     return 1
 
@@ -197,30 +198,30 @@ def draw_heat_map(title: str, envs: Sequence[str], rows: Mapping[str, Mapping[st
     return {kind: to_picture(figure, kind) for kind in FORMATS}
 
 
-def _curve(label: str, colour: str, runs: Sequence[Measured]) -> Curve:
-    # Our own runs of a row are evaluated at the same steps. Others' may not be: theirs are interpolated.
+def _curve(label: str, colour: str, runs: Sequence[Evaluated]) -> Curve:
+    # Our runs of one label are evaluated at the same steps. Baselines may not be, and are interpolated.
     steps = np.unique(np.concatenate([run.steps for run in runs]))
     steps = steps[steps >= max(run.steps[0] for run in runs)]
     means = np.array([np.interp(steps, run.steps, run.means, right=np.nan) for run in runs])
-    # The spread is that of the evaluations themselves; only then is it smoothed, for the eye.
+    # The standard deviation is that of the evaluations; it is smoothed afterwards.
     window = max(1, min(WINDOW, len(steps) // 20))
     mean, std = smooth(np.nanmean(means, axis=0), window), smooth(np.nanstd(means, axis=0), window)
     count = np.isfinite(means).sum(axis=0)
     hours = _hours(steps, runs)
-    return Curve(label, colour, steps.tolist(), _visible(mean), _visible(std / 2), count.tolist(), hours)
+    return Curve(label, colour, steps.tolist(), _rounded(mean), _rounded(std / 2), count.tolist(), hours)
 
 
-def _hours(steps: npt.NDArray[np.int64], runs: Sequence[Measured]) -> list[float] | None:
-    """From one step to the next, the mean cost of the runs that got that far: so the sum never falls."""
+def _hours(steps: npt.NDArray[np.int64], runs: Sequence[Evaluated]) -> list[float] | None:
+    """The sum of the mean costs from one step to the next, of the runs that got that far: so it never falls."""
     known = [(run.steps, run.hours) for run in runs if run.hours is not None]
     if len(known) < len(runs):
         return None
-    reached = np.array([np.interp(steps, at, hours, right=np.nan) for at, hours in known])
-    return _visible(np.cumsum(np.nanmean(np.diff(reached, axis=1, prepend=0.0), axis=0)))
+    hours_at = np.array([np.interp(steps, own_steps, hours, right=np.nan) for own_steps, hours in known])
+    return _rounded(np.cumsum(np.nanmean(np.diff(hours_at, axis=1, prepend=0.0), axis=0)))
 
 
-def _visible(values: Floats) -> list[float]:
-    """The values, rounded to as many digits as can be seen."""
+def _rounded(values: Floats) -> list[float]:
+    """To as many digits as can be seen."""
     return [float(f"{value:.6g}") for value in values]
 
 
@@ -231,21 +232,21 @@ def _colours(labels: Sequence[str], graded: bool) -> dict[str, str]:
     return {label: matplotlib.colors.to_hex(shade) for label, shade in zip(labels, shades, strict=True)}
 
 
-def show_steps(axes: Any, label: str = "") -> None:
-    """Steps across, from 0 on: 20k for 20,000."""
+def show_steps(axes: Axes, label: str = "") -> None:
+    """Label the x axis with steps, from 0 on: 20k for 20,000."""
     axes.xaxis.set_major_formatter(lambda step, _: f"{step / 1000:g}k" if step else "0")
     axes.set_xlim(left=0)
     axes.set_xlabel(label)
 
 
 def to_picture(figure: Figure, kind: str, **options: Any) -> bytes:
-    """What a .png or .svg file holds. Equal figures give equal files."""
+    """The content of a .png or .svg file. Equal figures give equal files."""
     picture = io.BytesIO()
     figure.savefig(picture, format=kind, **FORMATS[kind] | options)
     return picture.getvalue()
 
 
 def plain(text: str) -> str:
-    """Text that every font can show, at most 60 letters of it."""
-    printable = "".join(letter if " " <= letter <= "~" else "?" for letter in text)
+    """The text in printable ASCII, at most 60 characters of it."""
+    printable = "".join(character if " " <= character <= "~" else "?" for character in text)
     return printable if len(printable) <= 60 else printable[:57] + "..."

@@ -19,20 +19,20 @@ import jinja2
 
 import mepg
 from mepg.errors import UsageError
-from mepg.report.figures import Curves, draw_curves, draw_heat_map, own_curves
+from mepg.report.figures import Curves, draw_curves, draw_heat_map, variant_curves
 from mepg.report.inspection import draw_inspections
-from mepg.report.long import Series
+from mepg.report.long_format import PublishedCurve
 from mepg.report.runs import Problem, Run
 from mepg.report.tables import (
     Improvement,
     Table,
-    own_tables,
     short_name,
     show,
     show_difference,
     show_with_std,
     to_csv,
     to_markdown,
+    variant_tables,
 )
 from mepg.run.inspection import Inspection, read_inspection
 from mepg.storage.files import not_writable, write_whole
@@ -44,14 +44,14 @@ Shares = Mapping[str, Mapping[str, float | None]]  # by row and environment
 
 
 class TableBlock(NamedTuple):
-    """A table on the page, and what follows from it."""
+    """A table on the page, with the comparisons and heat maps made from it."""
 
     table: Table
-    file_name: str  # without its ending
-    open: bool = True  # or folded, where there is little to see
+    file_name: str  # without its suffix
+    open: bool = True  # or folded
     improvements: Sequence[Improvement] = ()
     heat_title: str = ""
-    heat_maps: Mapping[str, Shares] = {}  # by caption; the first is kept as a picture too
+    heat_maps: Mapping[str, Shares] = {}  # by caption; the first is also written as a picture
 
 
 class CurvesBlock(NamedTuple):
@@ -74,7 +74,7 @@ class Section(NamedTuple):
 
 
 class PlanProgress(NamedTuple):
-    """How much of a plan is there."""
+    """How much of a plan is finished."""
 
     plan: str
     is_papers: bool
@@ -83,13 +83,13 @@ class PlanProgress(NamedTuple):
 
 
 class Page(NamedTuple):
-    """What there is to show. Runs that were inspected have a section of their own."""
+    """The content of the page. Runs that were inspected get one more section."""
 
     runs: Sequence[Run]
     problems: Sequence[Problem]
-    first: Sequence[Section] = ()  # before the overview
-    then: Sequence[Section] = ()  # after it
-    plans: Sequence[PlanProgress] = ()  # of a paper, whose numbers stand beside the runs'
+    before_overview: Sequence[Section] = ()
+    after_overview: Sequence[Section] = ()
+    plans: Sequence[PlanProgress] = ()  # of a paper, if runs belong to them
     hours_note: str = ""  # where core-hours come from, if they are known
 
 
@@ -107,16 +107,16 @@ class Inspected(NamedTuple):
 
     path: Path
     found: Inspection
-    picture: bytes | None  # None: another seed of the same is drawn
+    picture: bytes | None  # None: another seed of the same variant is drawn
 
 
-def own_sections(
-    runs: Sequence[Run], title: str = "Runs", note: str = "", baselines: Sequence[Series] = ()
+def variant_sections(
+    runs: Sequence[Run], title: str = "Runs", note: str = "", baselines: Sequence[PublishedCurve] = ()
 ) -> list[Section]:
     """Curves and tables of any runs, if there are any."""
-    curves = own_curves(runs, baselines)
+    curves = variant_curves(runs, baselines)
     blocks = [CurvesBlock(curves)] if curves.panels else []
-    tables = [TableBlock(table, table.name) for table in own_tables(runs)]
+    tables = [TableBlock(table, table.name) for table in variant_tables(runs)]
     return [Section("own", title, [*blocks, *tables], note)] if runs else []
 
 
@@ -124,17 +124,17 @@ def write_page(page: Page, out: Path) -> Report:
     """The page at `out`, and its tables and figures in a folder beside it."""
     inspected, unreadable = _inspected(page.runs)
     page = page._replace(problems=[*page.problems, *unreadable])
-    blocks = [block for section in (*page.first, *page.then) for block in section.blocks]
+    blocks = [block for section in (*page.before_overview, *page.after_overview) for block in section.blocks]
     figures = [block for block in blocks if isinstance(block, CurvesBlock)]
     files: dict[str, bytes] = {}
     for block in blocks:
         files |= _curves_files(block) if isinstance(block, CurvesBlock) else _table_files(block)
-    pictures = [one.picture for one in inspected if one.picture is not None]
+    pictures = [run.picture for run in inspected if run.picture is not None]
     files |= {f"inside-{number}.png": picture for number, picture in enumerate(pictures, start=1)}
     folder = out.with_name(f"{out.stem}-files")
     html = _render(
         page=page,
-        files_link=quote(folder.name),
+        files_link=quote(os.fsencode(folder.name)),  # no system asks for UTF-8
         versions=_versions(page.runs),
         inspected=inspected,
         figures=figures,
@@ -163,7 +163,7 @@ def _write(out: Path, folder: Path, html: bytes, files: dict[str, bytes]) -> Non
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             write_whole(folder / name, content)
-        write_whole(out, html)  # last: a page never speaks of files that are not there
+        write_whole(out, html)  # last: a page never links to files that do not exist
     except OSError as error:
         raise not_writable(out.parent, error) from None
 
@@ -186,7 +186,7 @@ def _table_files(block: TableBlock) -> dict[str, bytes]:
 
 
 def _inspected(runs: Sequence[Run]) -> tuple[list[Inspected], list[Problem]]:
-    """The runs that have an inspect.json. Of runs that differ in their seed alone, the first is drawn."""
+    """The runs that have an inspect.json. Of runs that differ only in their seed, the first is drawn."""
     inspected, problems = [], []
     drawn: set[Config] = set()
     for run in runs:
@@ -196,20 +196,23 @@ def _inspected(runs: Sequence[Run]) -> tuple[list[Inspected], list[Problem]]:
             problems.append(Problem(run.path, str(error)))
             continue
         if found is not None:
-            of_any_seed = replace(run.config, seed=0)
-            picture = None if of_any_seed in drawn else draw_inspections([found])
-            drawn.add(of_any_seed)
+            variant = replace(run.config, seed=0)
+            picture = None if variant in drawn else draw_inspections([found])
+            drawn.add(variant)
             inspected.append(Inspected(run.path, found, picture))
     return inspected, problems
 
 
 def _versions(runs: Sequence[Run]) -> dict[str, str]:
-    """Each package's version; if there are several, with the number of runs that had each."""
-    seen: dict[str, Counter[str]] = defaultdict(Counter)
+    """The version of each package; if there are several, with the number of runs of each."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
     for name, version in (item for run in runs for item in run.versions.items()):
-        seen[name][version] += 1
-    several = {name: [f"{version} ({many(n, 'run')})" for version, n in found.items()] for name, found in seen.items()}
-    return {name: ", ".join(several[name] if len(found) > 1 else found) for name, found in seen.items()}
+        counts[name][version] += 1
+
+    def text(versions: Counter[str]) -> str:
+        return ", ".join(f"{v} ({many(n, 'run')})" if len(versions) > 1 else v for v, n in versions.items())
+
+    return {name: text(versions) for name, versions in counts.items()}
 
 
 def _render(**content: Any) -> str:

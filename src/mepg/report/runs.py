@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,21 +13,21 @@ import numpy.typing as npt
 from mepg.errors import UsageError
 from mepg.report.statistics import Floats
 from mepg.run.session import mean_of_five_best
-from mepg.storage.files import Damaged, finite, read_sealed_arrays, read_until, read_whole
-from mepg.storage.folder import Folder
+from mepg.storage.files import Damaged, Unreadable, finite, is_there, read_sealed_arrays
+from mepg.storage.folder import Folder, Result
 from mepg.storage.policy import require_its_own
 from mepg.training.config import Config
 from mepg.words import many
 
 # A folder with one of these and without run.json is a damaged run.
-TRACES = {"evaluations.npz", "metrics.csv", "policy.safetensors", "result.json", ".run.json.writing"}
+FILES_OF_A_RUN = {"evaluations.npz", "metrics.csv", "policy.safetensors", "result.json", ".run.json.writing"}
 
 
-class Clock(NamedTuple):
-    """Seconds at each evaluation, as far as metrics.csv says."""
+class Seconds(NamedTuple):
+    """Seconds since the beginning at each evaluation, from metrics.csv. None: not known."""
 
-    processor: Floats | None
-    passed: Floats | None
+    processor: Floats | None = None
+    wall: Floats | None = None
 
 
 class Run(NamedTuple):
@@ -40,9 +39,9 @@ class Run(NamedTuple):
     returns: Floats  # [T, episodes]
     finished: bool
     seconds: float | None  # None until it is finished
-    eval_seconds: float  # of these, 0 where the run does not say
+    eval_seconds: float  # of these, 0 where it is not recorded
     versions: dict[str, str]  # that it was started with
-    clock: Clock
+    seconds_at: Seconds
     hours: Floats | None = None  # core-hours: see `cost`
     hours_from: Literal["processor time", "benchmark", "wall clock"] | None = None
 
@@ -66,8 +65,8 @@ class Run(NamedTuple):
         return None if self.seconds is None else self.seconds - self.eval_seconds
 
 
-class Measured(Protocol):
-    """What a learning curve needs of a run, one's own or another's."""
+class Evaluated(Protocol):
+    """What a learning curve needs of a run, ours or published by others."""
 
     @property
     def env(self) -> str: ...
@@ -93,16 +92,16 @@ def read_run(path: Path) -> Run:
         config = folder.config()
         result = folder.result(config)
         versions = folder.versions()
-        steps, returns = _evaluations(folder, config)
-        clock = _clock(folder, config, steps)
+        steps, returns = _evaluations(folder, config, result)
+        seconds_at = _seconds_at(folder, result, steps)
         if result is not None:
             _check_policies(folder, config)
     except Damaged as damage:
         raise UsageError(f"{path} cannot be read: {damage}") from None
     except (OSError, RecursionError, MemoryError, OverflowError, ValueError, KeyError) as error:
         raise UsageError(f"{path} cannot be read: {type(error).__name__}: {error}") from None
-    seconds, eval_seconds = (None, 0.0) if result is None else _check_result(folder, config, result, returns)
-    return Run(path, config, steps, returns, result is not None, seconds, eval_seconds, versions, clock)
+    seconds, eval_seconds = (None, 0.0) if result is None else _check_result(folder, config, result.summary, returns)
+    return Run(path, config, steps, returns, result is not None, seconds, eval_seconds, versions, seconds_at)
 
 
 def collect(paths: Iterable[Path]) -> tuple[list[Run], list[Problem]]:
@@ -129,51 +128,57 @@ def collect(paths: Iterable[Path]) -> tuple[list[Run], list[Problem]]:
 
 
 def _folders(path: Path) -> Iterator[tuple[Path, str | None]]:
-    """Folders that hold a run, or should, with what is wrong if that can be seen from outside.
+    """Folders that hold a run, or should, with what is wrong if that can be seen without reading the run.
 
     A link to a run is followed, any other is not: it may lead in a circle, or to a whole disk.
     """
     unreadable: list[OSError] = []
     links: list[Path] = []
-    for place, folders, files in os.walk(path, onerror=unreadable.append):
+    for parent, folders, files in os.walk(path, onerror=unreadable.append):
         if "run.json" in files:
             folders.clear()  # deeper folders belong to the run
-            yield Path(place), None
-        elif TRACES & set(files):
+            yield Path(parent), None
+        elif FILES_OF_A_RUN & set(files):
             folders.clear()
-            yield Path(place), "holds files of a run, but no run.json that says which run"
+            yield Path(parent), "holds files of a run, but no run.json that says which run"
         else:
             folders[:] = sorted(name for name in folders if not name.startswith("."))
-            links += [link for name in (*folders, *sorted(files)) if (link := Path(place, name)).is_symlink()]
+            links += [link for name in (*folders, *sorted(files)) if (link := Path(parent, name)).is_symlink()]
     for link in links:  # last, so that a run goes by its own name
-        if not link.exists():
-            yield link, "is a link that leads nowhere"
-        elif (link / "run.json").is_file():
-            yield link, None
-        elif link.is_dir():
-            yield link, "is a link to a folder of others: name that folder itself"
-    for error in unreadable:
-        if isinstance(error, PermissionError):
-            yield Path(error.filename), "cannot be read: permission denied"
+        try:
+            if not is_there(link):
+                yield link, "is a link that leads nowhere"
+            elif is_there(link / "run.json"):
+                yield link, None
+            elif link.is_dir():
+                yield link, "is a link to a folder of others: name that folder itself"
+        except Unreadable as error:
+            yield link, f"is a link, and {error}"
+    for failure in unreadable:
+        if not isinstance(failure, FileNotFoundError | NotADirectoryError):
+            folder = Path(failure.filename)
+            yield folder, str(Unreadable(folder, failure)).removeprefix(f"{folder} ")
 
 
-def _evaluations(folder: Folder, config: Config) -> tuple[npt.NDArray[np.int64], Floats]:
+def _evaluations(folder: Folder, config: Config, result: Result | None) -> tuple[npt.NDArray[np.int64], Floats]:
     """Steps and returns, which have to be those that the config asks for, from the first on."""
-    if not folder.evaluations_file.exists():
-        if folder.result_file.exists():
+    if not is_there(folder.evaluations_file):
+        if result is not None:
             raise UsageError(f"{folder.path} holds a finished run without its {folder.evaluations_file.name}")
         return np.zeros(0, np.int64), np.zeros((0, config.eval_episodes))
-    evaluations = folder.evaluations(config)
-    whole = -(-config.steps // config.eval_every)  # rounded up: the last step is evaluated too
+    evaluations = folder.evaluations(config, result)
+    expected = -(-config.steps // config.eval_every)  # rounded up: the last step is evaluated too
     if list(evaluations) != [min((i + 1) * config.eval_every, config.steps) for i in range(len(evaluations))]:
         raise UsageError(f"{folder.evaluations_file} has evaluations at other steps than the run's")
     if any(len(episodes) != config.eval_episodes for episodes in evaluations.values()):
         raise UsageError(
             f"{folder.evaluations_file} has other than {many(config.eval_episodes, 'episode')} an evaluation"
         )
-    if folder.result_file.exists() and len(evaluations) != whole:
-        raise UsageError(f"{folder.path} holds a finished run with {len(evaluations)} of {many(whole, 'evaluation')}")
-    if not folder.result_file.exists() and len(evaluations) == whole and not (folder.path / "checkpoints").exists():
+    if result is not None and len(evaluations) != expected:
+        raise UsageError(
+            f"{folder.path} holds a finished run with {len(evaluations)} of {many(expected, 'evaluation')}"
+        )
+    if result is None and len(evaluations) == expected and not is_there(folder.path / "checkpoints"):
         raise UsageError(f"{folder.path} holds a finished run without its {folder.result_file.name}")
     returns = np.array([[episode.total for episode in episodes] for episodes in evaluations.values()], float)
     if not np.isfinite(returns).all():
@@ -181,41 +186,38 @@ def _evaluations(folder: Folder, config: Config) -> tuple[npt.NDArray[np.int64],
     return np.array(list(evaluations), np.int64), returns.reshape(len(evaluations), config.eval_episodes)
 
 
-def _clock(folder: Folder, config: Config, steps: npt.NDArray[np.int64]) -> Clock:
-    """From metrics.csv. A finished run's has to be what was written; an unfinished one can do without."""
-    ending = folder.ending(config)
-    if ending is not None:
-        sealed = ending.files.get(folder.metrics_file.name)
-        return Clock(None, None) if sealed is None else _read_clock(read_until(folder.metrics_file, sealed), steps)
+def _seconds_at(folder: Folder, result: Result | None, steps: npt.NDArray[np.int64]) -> Seconds:
+    """From metrics.csv. A finished run's has to match its checksum; an unfinished one can do without."""
+    if result is not None:
+        sealed = result.files.get(folder.metrics_file.name)
+        return Seconds() if sealed is None else _read_seconds(folder.metrics(sealed), steps)
     try:
-        return _read_clock(read_whole(folder.metrics_file), steps)
+        return _read_seconds(folder.metrics(), steps)
     except (Damaged, ValueError, KeyError):
-        return Clock(None, None)
+        return Seconds()
 
 
-def _read_clock(content: bytes, steps: npt.NDArray[np.int64]) -> Clock:
-    rows = list(csv.DictReader(content.decode("ascii", "replace").splitlines()))
-    whole = [row for row in rows if None not in row.values()]  # the last may be half written
-    at = np.array([float(row["time/total_timesteps"]) for row in whole])
-    speed, processor = (
-        np.array([float(row.get(name) or "nan") for row in whole]) for name in ("time/fps", "time/processor_seconds")
+def _read_seconds(metrics: list[dict[str, str]], steps: npt.NDArray[np.int64]) -> Seconds:
+    known_steps = np.array([float(row["time/total_timesteps"]) for row in metrics])
+    fps, processor = (
+        np.array([float(row.get(name) or "nan") for row in metrics]) for name in ("time/fps", "time/processor_seconds")
     )
-    passed = np.cumsum(np.diff(at, prepend=0.0) / np.maximum(speed, 1e-9))
-    return Clock(_read_off(steps, at, processor), _read_off(steps, at, passed))
+    wall = np.cumsum(np.diff(known_steps, prepend=0.0) / np.maximum(fps, 1e-9))
+    return Seconds(_interpolated(steps, known_steps, processor), _interpolated(steps, known_steps, wall))
 
 
-def _read_off(steps: npt.NDArray[np.int64], at: Floats, seconds: Floats) -> Floats | None:
+def _interpolated(steps: npt.NDArray[np.int64], known_steps: Floats, seconds: Floats) -> Floats | None:
     """Seconds at these steps; None unless they are known throughout, and grow."""
-    if not len(at) or not (np.diff(seconds, prepend=0.0) >= 0).all() or not seconds[-1] < 1e12:
+    if not len(known_steps) or not (np.diff(seconds, prepend=0.0) >= 0).all() or not seconds[-1] < 1e12:
         return None
-    found: Floats = np.interp(steps, [0.0, *at], [0.0, *seconds])
-    return found
+    interpolated: Floats = np.interp(steps, [0.0, *known_steps], [0.0, *seconds])
+    return interpolated
 
 
 def _check_policies(folder: Folder, config: Config) -> None:
     """A policy that lies beside the results has to be this run's, as it was written."""
     for path in (folder.policy_file, folder.best_file):
-        if path.exists():
+        if is_there(path):
             require_its_own(path, read_sealed_arrays(path)[1], config)
 
 

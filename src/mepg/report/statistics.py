@@ -1,4 +1,4 @@
-"""From runs to a figure and how sure it is: the measures that Agarwal et al. (2021) recommend."""
+"""Estimates with confidence intervals from a few runs: the measures that Agarwal et al. (2021) recommend."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Tasks = list[Floats]  # for each task [..., runs]: leading axes are resamples
 
 CONFIDENCE = 0.95
 
-# What stands for 0 and for 1 on each task, as in the zoo of Stable-Baselines3.
+# The returns that count as 0 and as 1 on each task, as in the zoo of Stable-Baselines3.
 REFERENCE = {
     "HalfCheetahBulletEnv-v0": (-1400.0, 3000.0),
     "AntBulletEnv-v0": (300.0, 3500.0),
@@ -42,16 +42,16 @@ def normalise(score: Any, env: str) -> Any:
 
 
 def bootstrap(statistic: Callable[..., Floats], *groups: Scores, repetitions: int = 2000, seed: int = 0) -> Estimate:
-    """A statistic of one or more groups of runs, with the percentile interval of drawing runs anew within each task."""
+    """A statistic of one or more groups of runs, with a percentile interval; runs are resampled within each task."""
     if any(list(group) != list(groups[0]) for group in groups):
         raise UsageError("groups are compared on the same tasks, in the same order")
     rng = np.random.default_rng(seed)
-    found = [[np.asarray(runs, float) for runs in group.values()] for group in groups]
-    if not all(tasks and all(map(len, tasks)) for tasks in found):
+    samples = [[np.asarray(runs, float) for runs in group.values()] for group in groups]
+    if not all(tasks and all(map(len, tasks)) for tasks in samples):
         raise UsageError("scores need at least one task, and at least one run of each")
-    resampled = [[runs[rng.integers(len(runs), size=(repetitions, len(runs)))] for runs in tasks] for tasks in found]
+    resampled = [[runs[rng.integers(len(runs), size=(repetitions, len(runs)))] for runs in tasks] for tasks in samples]
     low, high = np.quantile(statistic(*resampled), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Estimate(float(statistic(*found)), float(low), float(high))
+    return Estimate(float(statistic(*samples)), float(low), float(high))
 
 
 def interquartile_mean(tasks: Tasks) -> Floats:

@@ -41,7 +41,7 @@ class Cell(NamedTuple):
 
     env: str
     published: Published | None = None
-    ours: float | None = None  # of returns, the runs' means of five best evaluations, averaged
+    ours: float | None = None  # of returns, the mean over runs of their five best evaluations
     std: float | None = None  # over runs, if there are several
     final: float | None = None  # the last evaluation's mean, over runs
     final_std: float | None = None  # over runs, if there are several
@@ -64,8 +64,8 @@ class Improvement(NamedTuple):
     tasks: tuple[str, ...]
 
 
-class Line(NamedTuple):
-    """A row of a table."""
+class TableRow(NamedTuple):
+    """A row of a table: an algorithm, or a variant of one."""
 
     label: str
     algorithm: str
@@ -82,55 +82,55 @@ class Table(NamedTuple):
     title: str
     unit: Unit
     envs: tuple[str, ...]
-    lines: tuple[Line, ...]
+    rows: tuple[TableRow, ...]
     plan: str | None = None  # None: no run is needed, or none was planned
     is_papers: bool = False  # the plan, and so whether values can be compared
     notes: tuple[str, ...] = ()
-    steps: int | None = None  # of each run, where they stand beside a paper's
-    published_steps: int | None = None  # of the paper's
+    steps: int | None = None  # of our runs, in a table of a paper's
+    published_steps: int | None = None  # of the paper's runs
 
     @property
     def scale(self) -> str:
-        """Said in the table's own head: numbers of runs of different lengths stand side by side."""
+        """For the head of a table that compares runs of different lengths; empty if they are equally long."""
         if self.steps is None or self.published_steps is None or self.steps == self.published_steps:
             return ""
         return f"ours after {many(self.steps, 'step')}, the paper's after {self.published_steps:,}"
 
     @property
     def found(self) -> int:
-        return sum(cell.found for line in self.lines for cell in line.cells)
+        return sum(cell.found for row in self.rows for cell in row.cells)
 
     @property
     def wanted(self) -> int:
-        return sum(cell.wanted for line in self.lines for cell in line.cells)
+        return sum(cell.wanted for row in self.rows for cell in row.cells)
 
 
-def make_line(label: str, algorithm: str, unit: Unit, runs: Mapping[str, Sequence[Run]]) -> Line:
+def make_row(label: str, algorithm: str, unit: Unit, runs: Mapping[str, Sequence[Run]]) -> TableRow:
     """A row from each environment's runs. As many are wanted as there are."""
-    cells = tuple(_cell(env, there, unit) for env, there in runs.items())
-    return Line(label, algorithm, cells, *(_iqm(runs) if unit == "return" else ()))
+    cells = tuple(_cell(env, members, unit) for env, members in runs.items())
+    return TableRow(label, algorithm, cells, *(_iqm(runs) if unit == "return" else ()))
 
 
-def own_tables(runs: Sequence[Run]) -> list[Table]:
-    """Returns and run times of any runs: a row for all that differs."""
+def variant_tables(runs: Sequence[Run]) -> list[Table]:
+    """Returns and run times of any runs: a row for each variant."""
     if not runs:
         return []
-    envs = tuple(sorted({run.config.env for run in runs}))
-    rows, shared = group_variants(runs)
+    envs = tuple(sorted({run.env for run in runs}))
+    variants, shared = group_variants(runs)
 
-    def line(label: str, unit: Unit) -> Line:
-        by_env = {env: [run for run in rows[label] if run.config.env == env] for env in envs}
-        return make_line(label, rows[label][0].config.algorithm, unit, by_env)
+    def row(label: str, unit: Unit) -> TableRow:
+        by_env = {env: [run for run in variants[label] if run.env == env] for env in envs}
+        return make_row(label, variants[label][0].config.algorithm, unit, by_env)
 
     def table(name: str, title: str, unit: Unit) -> Table:
         notes = (f"All with {shared}.",) if shared else ()
-        return Table(name, title, unit, envs, tuple(line(label, unit) for label in rows), notes=notes)
+        return Table(name, title, unit, envs, tuple(row(label, unit) for label in variants), notes=notes)
 
     return [table("own-returns", "Returns", "return"), table("own-runtime", "Run time", "minutes")]
 
 
 def group_variants(runs: Iterable[Run]) -> tuple[dict[str, list[Run]], str]:
-    """Runs that differ in nothing but environment and seed, by what sets them apart; and what all have in common."""
+    """Runs that differ only in environment and seed, by their distinguishing settings; and the settings all share."""
     groups: dict[Config, list[Run]] = {}
     for run in runs:
         groups.setdefault(replace(run.config, env="", seed=0), []).append(run)
@@ -153,7 +153,7 @@ def short_name(env: str) -> str:
 
 
 def show(value: float | None, unit: Unit, *, signed: bool = False, like: float | None = None) -> str:
-    """A number with as many digits as `like` would have; parameters in thousands."""
+    """A number with as many digits as `like` has; parameters in thousands."""
     if value is None:
         return ""
     size = abs(value if like is None else like)
@@ -187,52 +187,51 @@ def to_csv(table: Table, improvements: Sequence[Improvement] = ()) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
-    of_all: dict[str, object] = {"table": table.name, "plan": table.plan, "papers_plan": str(table.is_papers).lower()}
-    of_all |= {"steps": table.steps, "published_steps": table.published_steps}
-    for line in table.lines:
-        head = of_all | {"row": not_a_formula(line.label), "algorithm": line.algorithm, "dropout_p": line.dropout_p}
-        for cell in line.cells:
+    shared: dict[str, object] = {"table": table.name, "plan": table.plan, "papers_plan": str(table.is_papers).lower()}
+    shared |= {"steps": table.steps, "published_steps": table.published_steps}
+    for row in table.rows:
+        head = shared | {"row": not_a_formula(row.label), "algorithm": row.algorithm, "dropout_p": row.dropout_p}
+        for cell in row.cells:
             numbers = {name: getattr(cell, name) for name in ("ours", "std", "difference", "final", "final_std")}
-            numbers |= _three(cell.iqm)
+            numbers |= _interval_columns(cell.iqm)
             if cell.published is not None:
                 numbers |= {"published": cell.published.value, "published_std": cell.published.std}
             counts = {name: getattr(cell, name) for name in ("found", "wanted", "unfinished")}
             writer.writerow(head | {"env": not_a_formula(cell.env), "unit": table.unit} | _digits(numbers) | counts)
-        if line.iqm is not None:
-            writer.writerow(head | {"env": _joined(line.iqm_tasks), "unit": "iqm"} | _digits(_three(line.iqm)))
-    for one in improvements:
-        value, low, high = one.probability
-        head = of_all | {"row": f"{one.better} over {one.than}", "env": _joined(one.tasks), "unit": "probability"}
+        if row.iqm is not None:
+            numbers = _interval_columns(row.iqm)
+            writer.writerow(head | {"env": _joined(row.iqm_tasks), "unit": "iqm"} | _digits(numbers))
+    for better, than, (value, low, high), tasks in improvements:
+        head = shared | {"row": f"{better} over {than}", "env": _joined(tasks), "unit": "probability"}
         writer.writerow(head | _digits({"ours": value, "low": low, "high": high}))
     return text.getvalue()
 
 
 def to_markdown(table: Table, improvements: Sequence[Improvement] = ()) -> str:
     """The table for a README: ours, what is published in brackets, the difference, and seeds where some are missing."""
-    with_iqm = any(line.iqm is not None for line in table.lines)
+    with_iqm = any(row.iqm is not None for row in table.rows)
     lines = [f"**{table.title}**", ""]
     if table.plan is not None:
         lines += [f"Plan: {table.plan}" + ("." if table.is_papers else ", which is not the paper's."), ""]
     names = [_escaped(short_name(env)) for env in table.envs] + ["IQM"] * with_iqm
     lines += [f"| {' | '.join([table.scale, *names])} |", "| --- |" + " ---: |" * len(names)]
-    for line in table.lines:
-        cells = [_escaped(line.label), *(_markdown_cell(cell, table.unit) for cell in line.cells)]
+    for row in table.rows:
+        cells = [_escaped(row.label), *(_markdown_cell(cell, table.unit) for cell in row.cells)]
         if with_iqm:
-            cells.append("" if line.iqm is None else "{:.2f} [{:.2f}, {:.2f}]".format(*line.iqm))
+            cells.append("" if row.iqm is None else _with_interval(row.iqm))
         lines.append(f"| {' | '.join(cells)} |")
     if improvements:
         lines += ["", "| probability of improvement | | tasks |", "| --- | ---: | ---: |"]
         lines += [
-            f"| {_escaped(one.better)} over {_escaped(one.than)} | "
-            f"{'{:.2f} [{:.2f}, {:.2f}]'.format(*one.probability)} | {len(one.tasks)} |"
-            for one in improvements
+            f"| {_escaped(better)} over {_escaped(than)} | {_with_interval(probability)} | {len(tasks)} |"
+            for better, than, probability, tasks in improvements
         ]
     lines += ["", *(f"- {note}" for note in table.notes)]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def _markdown_cell(cell: Cell, unit: Unit) -> str:
-    """A line each: ours, the paper's, the difference, the last evaluation, and how many seeds if some are missing."""
+    """Ours, the paper's, the difference, the last evaluation, and how many seeds if some are missing."""
     parts = [] if cell.ours is None else [show_with_std(cell.ours, cell.std, unit)]
     if cell.published is not None:
         parts.append(f"(paper {show_with_std(*cell.published, unit)})")
@@ -253,20 +252,20 @@ def _cell(env: str, runs: Sequence[Run], unit: Unit) -> Cell:
         values = [run.train_seconds / 60 for run in finished if run.train_seconds is not None]
     else:
         values = [run.mean_of_five_best for run in finished]
-        middle, _ = _iqm({env: finished})
+        iqm, _ = _iqm({env: finished})
         final, final_std = _mean_and_std([float(run.means[-1]) for run in finished])
-        cell = cell._replace(final=final, final_std=final_std, iqm=middle)
+        cell = cell._replace(final=final, final_std=final_std, iqm=iqm)
     ours, std = _mean_and_std(values)
     return cell._replace(ours=ours, std=std)
 
 
 def _mean_and_std(values: Sequence[float]) -> tuple[float, float | None]:
-    """Nobody says which "std" the paper means: here the sum of squares is divided by n."""
+    """The paper does not say which standard deviation it prints: here the sum of squares is divided by n."""
     return float(np.mean(values)), float(np.std(values)) if len(values) > 1 else None
 
 
 def _iqm(runs: Mapping[str, Sequence[Run]]) -> tuple[Estimate | None, tuple[str, ...]]:
-    """Over final returns: choosing the best evaluations first would favour noise (D17)."""
+    """Over final returns: the mean of the best evaluations is biased upwards by selection (D17)."""
     scores = {
         env: [float(normalise(run.means[-1], env)) for run in members if run.finished]
         for env, members in runs.items()
@@ -276,9 +275,9 @@ def _iqm(runs: Mapping[str, Sequence[Run]]) -> tuple[Estimate | None, tuple[str,
 
 
 def _differences(config: Config) -> list[str]:
-    """What differs from the algorithm as it is listed, and how long the run is."""
-    usual, spec = describe(find(config.algorithm).spec), describe(config.spec)
-    changed = [f"{name}={text}" for name, text in spec.items() if usual.get(name) != text]
+    """The settings that differ from the algorithm's defaults, and the length of the run."""
+    default, spec = describe(find(config.algorithm).spec), describe(config.spec)
+    changed = [f"{name}={text}" for name, text in spec.items() if default.get(name) != text]
     other = {name: value for name, value in config.changed().items() if name not in ("seed", "steps")}
     changed += [f"{name.replace('_', '-')}={value}" for name, value in other.items()]
     return [*changed, many(config.steps, "step")]
@@ -288,8 +287,12 @@ def _digits(numbers: Mapping[str, float | None]) -> dict[str, str]:
     return {name: "" if value is None else f"{value:.6g}" for name, value in numbers.items()}
 
 
-def _three(estimate: Estimate | None) -> dict[str, float | None]:
-    return dict(zip(("iqm", "low", "high"), estimate or [None] * 3, strict=True))
+def _interval_columns(iqm: Estimate | None) -> dict[str, float | None]:
+    return dict(zip(("iqm", "low", "high"), iqm or [None] * 3, strict=True))
+
+
+def _with_interval(estimate: Estimate) -> str:
+    return "{:.2f} [{:.2f}, {:.2f}]".format(*estimate)
 
 
 def _joined(envs: Sequence[str]) -> str:

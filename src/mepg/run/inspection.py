@@ -1,19 +1,18 @@
 """What a run's critics believe, compared with what really followed.
 
-An episode is played with the policy that the critics judge: a Gaussian policy's actions are drawn, a deterministic
+An episode is played with the policy that the critics evaluate: a Gaussian policy's actions are drawn, a deterministic
 policy's have no noise. At each step Q(s, a) and its band stand beside the discounted return that followed,
 
     G_t = r_t + gamma (G_t+1 - alpha log pi(a_t+1 | s_t+1)),
 
 with the entropy bonus where Q has one (Eq. 7). A time limit is no end (D20), so episodes are played on past it until
-what lies further ahead weighs at most `BEYOND`. Where an environment cuts an episode itself, the steps that are
-nearer to the cut than that are left out.
+what lies further ahead weighs at most `NEGLIGIBLE`. Where an environment truncates an episode itself, the steps that
+are nearer to its end than that are left out.
 """
 
 from __future__ import annotations
 
 import contextlib
-import csv
 import math
 from collections.abc import Callable
 from functools import partial
@@ -29,7 +28,7 @@ from mepg.envs.env import Env
 from mepg.errors import UsageError
 from mepg.jax_defaults import with_jax_defaults
 from mepg.storage.checkpoint import Checkpoints
-from mepg.storage.files import Damaged, count, finite, read_sealed, read_until, write_sealed
+from mepg.storage.files import Damaged, count, finite, is_there, read_sealed, write_sealed
 from mepg.storage.folder import Folder
 from mepg.storage.policy import Policy, load_policy
 from mepg.training import evaluate
@@ -37,34 +36,33 @@ from mepg.training.keys import episode_seed, jax_key
 from mepg.training.queries import AgentQueries
 
 FORMAT = 2
-BEYOND = 0.01  # the rest of a return is ignored once its weight gamma^n is at most this
-LONGEST = 1_000  # steps of an episode that are judged where there is no time limit
+NEGLIGIBLE = 0.01  # the rest of a return is ignored once its weight gamma^n is at most this
+UNLIMITED = 1_000  # steps of an episode that are compared where there is no time limit
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # of the bands whose coverage is counted
-POINTS = 500  # of all steps, so many are kept for the picture
-ROWS = 256  # that Q is computed for at a time: one compiled program for episodes of any length
+POINTS = 500  # steps that are kept for the picture
+BATCH = 256  # inputs that Q is computed for at a time: one compiled program for episodes of any length
 
 Floats = npt.NDArray[np.float64]
-Numbers = list[float]
 
 
 class Trace(NamedTuple):
-    """Steps of an episode: what was believed, and what came."""
+    """Steps of an episode: Q with its standard deviation, and the return that followed."""
 
-    q: Numbers
-    std: Numbers
-    truth: Numbers  # G_t
+    q: list[float]
+    std: list[float]
+    truth: list[float]  # G_t
 
 
 class MaskNoise(NamedTuple):
     """Through training: the variance that masks add to the Bellman residual. Empty where nothing is masked."""
 
-    steps: Numbers
-    one_mask: Numbers  # the same on both sides
-    two_masks: Numbers  # independent ones
+    steps: list[float]
+    one_mask: list[float]  # the same on both sides
+    two_masks: list[float]  # independent ones
 
 
 class Inspection(NamedTuple):
-    """What is found in one run."""
+    """Q of one run, compared with the returns that followed."""
 
     run: str  # its folder's name
     algorithm: str
@@ -72,12 +70,12 @@ class Inspection(NamedTuple):
     seed: int
     step: int  # of training
     episodes: int
-    steps: int  # that are judged
-    left_out: int  # those too near to a cut
-    bias: float  # mean of Q - G: above 0, the critics promise too much
+    steps: int  # that are compared
+    left_out: int  # steps that are too near to a truncation
+    bias: float  # mean of Q - G: above 0, the critics overestimate
     error: float  # root of the mean of (Q - G)^2
     spread: float  # mean standard deviation of Q
-    coverage: Numbers | None  # how often G lies in the band, for each of LEVELS; None: there is no band
+    coverage: list[float] | None  # how often G lies in the band, for each of LEVELS; None: there is no band
     first: Trace  # the first episode
     some: Trace  # steps of all episodes, evenly chosen
     noise: MaskNoise
@@ -96,8 +94,8 @@ class Inspection(NamedTuple):
 
     def figures(self) -> dict[str, Any]:
         """The figures, without what is only drawn."""
-        kept = {name: value for name, value in self._asdict().items() if not isinstance(value, Trace | MaskNoise)}
-        return {**kept, "noise_ratio": self.noise_ratio}
+        figures = {name: value for name, value in self._asdict().items() if not isinstance(value, Trace | MaskNoise)}
+        return {**figures, "noise_ratio": self.noise_ratio}
 
 
 def inspect_run(folder: Folder, episodes: int, seed: int, env_id: str | None = None) -> Inspection:
@@ -137,9 +135,9 @@ class Player:
     """Plays a run's policy, and asks its critics."""
 
     def __init__(self, folder: Folder, env: Env) -> None:
-        self.policy, self.env = load_policy(folder, env), env
-        self._questions = AgentQueries(self.policy.config.build(env.sizes), self.policy.config.seed)
-        beliefs = self._questions.beliefs
+        self.policy, self.env = load_policy(folder, env.spaces), env
+        self._queries = AgentQueries(self.policy.config.build(env.sizes), self.policy.config.seed)
+        beliefs = self._queries.beliefs
 
         def play(state: Any, obs: Array, key: Key, episode: Array, step: Array) -> tuple[Array, Array]:
             k_episode, k_steps = jax.random.split(jax.random.fold_in(key, episode))
@@ -150,14 +148,14 @@ class Player:
     def play(self, seed: int, number: int) -> tuple[Trace, int]:
         """One episode, and how many of its steps had to be left out."""
         discount = float(self.policy.config.spec.discount)
-        judged, ahead = self.env.time_limit or LONGEST, steps_until_negligible(discount)
-        most = judged + (LONGEST if ahead is None else ahead)
+        limit, ahead = self.env.time_limit or UNLIMITED, steps_until_negligible(discount)
+        most = limit + (UNLIMITED if ahead is None else ahead)
         obs, actions, rewards, bonuses, ended = self._episode(seed, number, most)
         truth = discounted_returns(rewards, bonuses, discount)
         unknown = 0 if ended else len(rewards) if ahead is None else ahead
-        count = min(judged, max(0, len(rewards) - unknown))
-        q, std = self._believed(obs[:count], actions[:count])
-        return Trace(q.tolist(), std.tolist(), truth[:count].tolist()), min(judged, len(rewards)) - count
+        count = min(limit, max(0, len(rewards) - unknown))
+        q, std = self._moments(obs[:count], actions[:count])
+        return Trace(q.tolist(), std.tolist(), truth[:count].tolist()), min(limit, len(rewards)) - count
 
     def _episode(self, seed: int, number: int, most: int) -> tuple[Any, Any, Floats, Floats, bool]:
         """States [T, S], actions [T, A], rewards and entropy bonuses [T], and whether it ended by itself."""
@@ -173,22 +171,22 @@ class Player:
         states, actions, rewards, bonuses = zip(*rows, strict=True)
         return np.array(states), np.array(actions), np.array(rewards, float), np.array(bonuses, float), ended
 
-    def _believed(self, obs: Any, actions: Any) -> tuple[Floats, Floats]:
+    def _moments(self, obs: Any, actions: Any) -> tuple[Floats, Floats]:
         """Mean and standard deviation of Q. [T], [T]"""
         means, variances = [np.zeros(0)], [np.zeros(0)]
-        for at in range(0, len(obs), ROWS):
-            rows = [np.resize(each[at : at + ROWS], (ROWS, each.shape[1])) for each in (obs, actions)]
-            mean, variance = self._questions.moments(self.policy.state, *rows)
+        for at in range(0, len(obs), BATCH):
+            batch = [np.resize(each[at : at + BATCH], (BATCH, each.shape[1])) for each in (obs, actions)]
+            mean, variance = self._queries.moments(self.policy.state, *batch)
             means.append(mean.astype(float)[: len(obs) - at])
             variances.append(variance.astype(float)[: len(obs) - at])
         return np.concatenate(means), np.sqrt(np.concatenate(variances))
 
 
 def steps_until_negligible(discount: float) -> int | None:
-    """The first n with gamma^n <= BEYOND. None: it is too far away, and only episodes that end by themselves count."""
-    if discount >= BEYOND ** (1 / evaluate.LONGEST):
+    """The first n with gamma^n <= NEGLIGIBLE. None: too far away; only episodes that end by themselves count."""
+    if discount >= NEGLIGIBLE ** (1 / evaluate.LONGEST):
         return None
-    return 1 if discount <= BEYOND else math.ceil(math.log(BEYOND) / math.log(discount))
+    return 1 if discount <= NEGLIGIBLE else math.ceil(math.log(NEGLIGIBLE) / math.log(discount))
 
 
 def discounted_returns(rewards: Floats, bonuses: Floats, discount: float) -> Floats:
@@ -200,33 +198,33 @@ def discounted_returns(rewards: Floats, bonuses: Floats, discount: float) -> Flo
     return returns
 
 
-def coverage(q: Floats, std: Floats, truth: Floats) -> Numbers:
-    """How often |Q - G| <= z std, with the z that a normal distribution has for each of LEVELS."""
+def coverage(q: Floats, std: Floats, truth: Floats) -> list[float]:
+    """How often |Q - G| <= z std, with the normal distribution's z for each of LEVELS."""
     widths = (NormalDist().inv_cdf(0.5 + level / 2) for level in LEVELS)
     return [float((np.abs(q - truth) <= width * std).mean()) for width in widths]
 
 
 def read_noise(folder: Folder, policy: Policy) -> MaskNoise:
-    """The residual noise of either mask scheme until this policy, from metrics.csv; rows without it are passed over."""
+    """The residual noise of either mask scheme until this policy, from metrics.csv; rows without it are skipped."""
     columns = ("time/total_timesteps", "train/noise_one_mask", "train/noise_two_masks")
-    found: list[Numbers] = []
-    for row in csv.DictReader(_metrics(folder, policy).splitlines()):
-        with contextlib.suppress(KeyError, TypeError, ValueError):
+    found: list[list[float]] = []
+    for row in _metrics(folder, policy):
+        with contextlib.suppress(KeyError, ValueError):
             numbers = [float(row[name]) for name in columns]
             if all(map(math.isfinite, numbers)):
                 found.append(numbers)
     return MaskNoise(*([row[i] for row in found] for i in range(3)))
 
 
-def _metrics(folder: Folder, policy: Policy) -> str:
+def _metrics(folder: Folder, policy: Policy) -> list[dict[str, str]]:
     """The part of metrics.csv that has a checksum: the run's, or that of the checkpoint that the policy comes from."""
-    ending = folder.ending(policy.config)
+    result = folder.result(policy.config)
     try:
-        if ending is not None:
-            sealed = ending.files.get(folder.metrics_file.name)
+        if result is not None:
+            sealed = result.files.get(folder.metrics_file.name)
         else:
             sealed = Checkpoints(folder.path, policy.config).metrics(policy.step)
-        return "" if sealed is None else read_until(folder.metrics_file, sealed).decode("ascii", "replace")
+        return [] if sealed is None else folder.metrics(sealed)
     except Damaged as damage:
         raise UsageError(f"{folder.path}: {damage}") from None
 
@@ -241,17 +239,17 @@ def write_inspection(folder: Folder, found: Inspection) -> None:
 
 
 def _as_drawn(number: float) -> float:
-    """With as many digits as a picture can show."""
+    """Rounded to as many digits as a picture can show."""
     return float(f"{number:.4g}")
 
 
 def read_inspection(folder: Folder) -> Inspection | None:
     """What `write_inspection` wrote, or None; a UsageError if it is something else."""
-    if not folder.inspection_file.exists():
+    if not is_there(folder.inspection_file):
         return None
     try:
         data = read_sealed(folder.inspection_file)
-        if data.pop("config") not in folder.config().fingerprints:
+        if data.pop("config") != folder.config().fingerprint:
             raise ValueError("it is another run's")
         if data.pop("format") != FORMAT or tuple(data.pop("levels")) != LEVELS:
             raise ValueError("of another version")
@@ -265,7 +263,7 @@ def read_inspection(folder: Folder) -> Inspection | None:
     return found
 
 
-def _numbers(data: Any) -> Numbers:
+def _numbers(data: Any) -> list[float]:
     return [finite(number) for number in data]
 
 

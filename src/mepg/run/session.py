@@ -1,4 +1,4 @@
-"""One options of a run, from start to stop: open or resume its folder, take the steps, record what they give."""
+"""One session of a run, from start to stop: open or resume its folder, take the steps, store what they give."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import signal
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,14 +16,15 @@ import numpy as np
 from mepg.envs.spaces import Spaces
 from mepg.envs.watchdog import Watchdog
 from mepg.errors import RunFailure, UsageError
-from mepg.storage.checkpoint import Checkpoints, Saved, Spent
-from mepg.storage.files import Checksum, Damaged, checksum, read_until, read_whole, write_whole
+from mepg.storage.checkpoint import Checkpoint, Checkpoints, TimeSpent
+from mepg.storage.files import Checksum, Damaged, Unreadable, checksum, is_there, read_until, read_whole, write_whole
 from mepg.storage.folder import Folder, versions
 from mepg.storage.identity import Identity
 from mepg.storage.logs import check, open_logs
 from mepg.storage.policy import best_step, save_best, save_policy
 from mepg.training.assembly import open_loop
 from mepg.training.config import Config, SessionOptions
+from mepg.training.evaluate import mean_return
 from mepg.training.loop import Evaluations, Record
 from mepg.words import many
 
@@ -38,13 +40,15 @@ class Session:
         self._options = options or SessionOptions()
         check(self._options.log)
         self.folder = Folder(path)
-        self.config = self.folder.settled(config)
         if self.folder.finished(config) is not None:
             raise UsageError(f"{path} holds this run, finished: there is nothing left to do")
+        if config.backend == "auto" and is_there(self.folder.config_file):
+            config = replace(config, backend=self.folder.config().backend)  # a run keeps the one it began with
+        self.config = config
         self._require_replay()
         self.result: dict[str, Any] | None = None  # until the run is finished
         self.latest: dict[str, float] = {}  # of every metric
-        self.notes: list[str] = []  # for the person who watches
+        self.notes: list[str] = []  # for the user
         self.stopped_by: str | None = None  # the signal's name, if one ended this session
         self._open = contextlib.ExitStack()
         with self._open:  # closes what was opened, if anything goes wrong
@@ -85,11 +89,11 @@ class Session:
         )
 
     def _require_replay(self) -> None:
-        """A run that was finished has nothing to go on from, unless its replay memory was kept."""
+        """Refuse to continue a finished run whose replay buffer was not kept."""
         folder = self.folder
-        if not folder.policy_file.exists() or folder.replay_folder.exists():
+        if not is_there(folder.policy_file) or is_there(folder.replay_folder):
             return
-        if not folder.result_file.exists():
+        if not is_there(folder.result_file):
             raise UsageError(f"{folder.path} holds a finished run, but its {folder.result_file.name} is gone")
         done = many(folder.config().steps, "step")
         raise UsageError(
@@ -113,7 +117,7 @@ class Session:
                 yield from self._records()
         except OSError as error:
             raise self._failure(f"{self.folder.path} cannot be written: {error.strerror or error}") from None
-        except Damaged as damage:  # metrics.csv, which a checkpoint has to seal
+        except (Damaged, Unreadable) as damage:  # metrics.csv, which a checkpoint has to seal
             raise self._failure(str(damage)) from None
         except MemoryError as error:
             raise self._failure(f"there is not enough memory: {error}") from None
@@ -121,7 +125,7 @@ class Session:
     def _records(self) -> Iterator[Record]:
         for record in self.loop:
             self._tell_watchdog(record.step + self.config.envs)
-            self._keep(record)
+            self._store(record)
             yield record
             if self.stopped_by is not None or record.step % self._options.checkpoint_every < self.config.envs:
                 self._save()
@@ -129,11 +133,10 @@ class Session:
                 return
         self._finish()
 
-    def _failure(self, what: str) -> RunFailure:
+    def _failure(self, reason: str) -> RunFailure:
         """The error for a failure of the machine, not of the run."""
-        return RunFailure(
-            f"step {self.loop.step}: {what}; what was saved before is intact, and the same command continues from there"
-        )
+        saved = "what was saved before is intact, and the same command continues from there"
+        return RunFailure(f"step {self.loop.step}: {reason}; {saved}")
 
     def stop(self, number: int) -> None:
         """Save after the step under way, and end: for a signal's handler."""
@@ -144,21 +147,19 @@ class Session:
         if self._watchdog is not None:
             self._watchdog.at_step(step)
 
-    def _keep(self, record: Record) -> None:
+    def _store(self, record: Record) -> None:
         if record.metrics is not None:
-            times = {"time/fps": self._speed()}
-            if (processor := self._spent().processor) is not None:
-                times["time/processor_seconds"] = round(processor, 2)
+            times = {"time/fps": self._speed(), "time/processor_seconds": round(self._spent().processor, 2)}
             self._log(record.metrics | times, record.step)
         if record.evaluation is not None:
             self.folder.write_evaluations(self.config, self.loop.evaluations)
             total, length = map(float, np.mean(record.evaluation, axis=0))
-            *before, here = mean_returns(self.loop.evaluations)
-            if all(here > earlier for earlier in before):
+            *earlier, latest = mean_returns(self.loop.evaluations)
+            if all(latest > mean for mean in earlier):
                 if record.step % self.config.eval_every:
                     self._set_best_aside()
                 identity = Identity(self.config, self.loop.envs.spaces)
-                save_best(self.folder, identity, self.loop.state, record.step, here)
+                save_best(self.folder, identity, self.loop.state, record.step, latest)
             self._log({"eval/mean_reward": total, "eval/mean_ep_length": length}, record.step)
 
     def _log(self, row: dict[str, float], step: int) -> None:
@@ -171,25 +172,25 @@ class Session:
         self._tick = (self.loop.step, now)
         return round((self.loop.step - step) / max(now - then, 1e-9), 1)
 
-    def _spent(self) -> Spent:
-        earlier, processor = self._earlier, None
-        if earlier.processor is not None:
-            here = time.process_time() - self._processor_began - self.loop.processor_evaluating
-            processor = earlier.processor + here
-        total = earlier.total + time.monotonic() - self._began
-        return Spent(total, earlier.evaluating + self.loop.seconds_evaluating, processor)
+    def _spent(self) -> TimeSpent:
+        earlier, loop = self._earlier, self.loop
+        return TimeSpent(
+            total=earlier.total + time.monotonic() - self._began,
+            evaluating=earlier.evaluating + loop.seconds_evaluating,
+            processor=earlier.processor + time.process_time() - self._processor_began - loop.processor_evaluating,
+        )
 
     def _save(self) -> None:
         for log in self._logs:
             log.sync()  # a checkpoint promises that what came before it is kept
         self.checkpoints.save(
-            Saved(self.loop.snapshot(), self._spent(), checksum(self.folder.metrics_file)), self.loop.replay
+            Checkpoint(self.loop.snapshot(), self._spent(), checksum(self.folder.metrics_file)), self.loop.replay
         )
         self._saved_at = self.loop.step
 
     def _resume(self) -> None:
         """Go back to the newest checkpoint that is whole."""
-        self._earlier = Spent(0.0, 0.0, 0.0)
+        self._earlier = TimeSpent(0.0, 0.0, 0.0)
         self._saved_at = 0
         steps, fresh = self.checkpoints.steps(), self.loop.snapshot()
         for step in steps:
@@ -209,7 +210,7 @@ class Session:
             self.notes.append(f"resumed at step {step:,}")
             self._saved_at = step
             return
-        if self.folder.result_file.exists():
+        if is_there(self.folder.result_file):
             raise UsageError(f"{self.folder.path} cannot be made longer: its checkpoints are damaged")
         if steps:
             self.loop.replay.count = 0
@@ -223,8 +224,8 @@ class Session:
         folder, loop = self.folder, self.loop
         loop.evaluations = {s: played for s, played in loop.evaluations.items() if self.config.evaluates_at(s)}
         if folder.config().steps < self.config.steps:
-            endings = (folder.result_file, folder.policy_file, folder.curve_file)
-            for path in (*endings, folder.inspection_file, folder.inspection_picture):
+            of_the_end = (folder.result_file, folder.policy_file, folder.curve_file)
+            for path in (*of_the_end, folder.inspection_file, folder.inspection_picture):
                 path.unlink(missing_ok=True)
             if loop.evaluations:
                 folder.write_evaluations(self.config, loop.evaluations)
@@ -235,12 +236,12 @@ class Session:
         if step is None or step % self.config.eval_every == 0:
             aside.unlink(missing_ok=True)
         elif not self.config.evaluates_at(step):
-            aside.replace(folder.best_file) if aside.exists() else folder.best_file.unlink()
+            aside.replace(folder.best_file) if is_there(aside) else folder.best_file.unlink()
 
     def _set_best_aside(self) -> None:
         """Keep the best policy so far: the last step's evaluation does not count if the run is made longer."""
         best, aside = self.folder.best_file, self.folder.earlier_best_file
-        if best.exists() and not aside.exists():
+        if is_there(best) and not is_there(aside):
             self.checkpoints.make_folders()
             write_whole(aside, read_whole(best))
 
@@ -252,7 +253,7 @@ class Session:
         except Damaged as damage:
             path = self.folder.metrics_file
             aside = path.with_suffix(".csv.damaged")
-            if path.exists():
+            if is_there(path):
                 path.rename(aside)
                 self.notes.append(f"{damage}; the damaged file was renamed to {aside.name}, and a new one was started")
             else:
@@ -260,8 +261,7 @@ class Session:
 
     def _require_the_same_environment(self, spaces: Spaces) -> None:
         """Refuse to resume if the observations or actions have changed: the networks would not fit them."""
-        before = self.folder.identity().spaces
-        if before is not None and (difference := before.difference(spaces)):
+        if difference := self.folder.identity().spaces.difference(spaces):
             raise UsageError(
                 f"{self.config.env} has changed since this run began: it had {difference} now; "
                 "change it back, or choose another --out"
@@ -269,7 +269,7 @@ class Session:
 
     def _note_statistics(self) -> None:
         assert self.loop.eval_env is not None
-        if names := self.loop.eval_env.statistics:
+        if names := self.loop.eval_env.normalizing_wrappers:
             self.notes.append(
                 f"{self.config.env} is wrapped in {' and '.join(names)}: evaluations have statistics of their own, and "
                 "the policy is saved without any; --normalize-obs saves them, and TransformReward needs none"
@@ -313,14 +313,13 @@ def mean_of_five_best(means: Iterable[float]) -> float:
 
 def mean_returns(evaluations: Evaluations) -> list[float]:
     """Of each evaluation."""
-    return [float(np.mean([episode.total for episode in episodes])) for episodes in evaluations.values()]
+    return [mean_return(episodes) for episodes in evaluations.values()]
 
 
-def summary(evaluations: Evaluations, spent: Spent) -> dict[str, Any]:
+def summary(evaluations: Evaluations, spent: TimeSpent) -> dict[str, Any]:
     """What a run came to: the paper's metric (D17) and the plain ones beside it."""
     means = mean_returns(evaluations)
     last_step, last = list(evaluations.items())[-1]
-    processor = {} if spent.processor is None else {"processor_seconds": round(spent.processor, 1)}
     return {
         "steps": last_step,
         "final_return": means[-1],
@@ -330,5 +329,5 @@ def summary(evaluations: Evaluations, spent: Spent) -> dict[str, Any]:
         "evaluations": len(means),
         "seconds": round(spent.total, 1),
         "eval_seconds": round(spent.evaluating, 1),
-        **processor,
+        "processor_seconds": round(spent.processor, 1),
     }

@@ -1,4 +1,4 @@
-"""A run that is wanted, and how far it has come."""
+"""A job: a run to carry out, its folder, and how far it has come."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from mepg.training.config import Config
 
 
 class Job(NamedTuple):
-    """A run that is wanted, and its folder."""
+    """A run to carry out, and its folder."""
 
     config: Config
     folder: Path
 
     def finished(self) -> bool:
-        """Whether it is already there; a UsageError if something else is."""
+        """Whether the run is complete. A UsageError if the folder holds something else."""
         return Folder(self.folder).finished(self.config) is not None
 
     @property
     def progress_file(self) -> Path:
-        """Hidden, and so no part of the run."""
+        """A hidden file: it is not part of the run."""
         return self.folder / ".progress"
 
     def progress(self) -> Progress:
-        """What its process last reported; step 0 if there is no report. Nothing depends on it."""
+        """What its process last reported; step 0 without a report. For display only."""
         with contextlib.suppress(OSError, ValueError, TypeError, OverflowError, RecursionError):
             step, last_return = json.loads(self.progress_file.read_text())
             return Progress(int(step), None if last_return is None else float(last_return))
         return Progress(0, None)
 
-    def say_progress(self, progress: Progress) -> None:
-        """Report progress in a file, for whoever watches, on this machine or another. It is never half written."""
-        aside = self.progress_file.with_name(f".progress-{os.getpid()}")
+    def write_progress(self, progress: Progress) -> None:
+        """Report progress in a file that processes on other machines can read too. It is never half written."""
+        temporary = self.progress_file.with_name(f".progress-{os.getpid()}")
         with contextlib.suppress(OSError):  # on a full disk there is no report, but the run continues
-            aside.write_text(json.dumps(progress))
-            aside.replace(self.progress_file)
+            temporary.write_text(json.dumps(progress))
+            temporary.replace(self.progress_file)
 
 
 class Progress(NamedTuple):

@@ -1,4 +1,4 @@
-"""The cores of this machine: one process a run, one core each."""
+"""The local engine: one process for each run, on a core of its own."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ from mepg.errors import UsageError
 from mepg.scheduler.jobs import Job
 from mepg.settings import to_json
 
-SILENCE = 15 * 60.0  # seconds without a tick of processor time before a process is given up
+IDLE_TIMEOUT = 15 * 60.0  # seconds without any processor time after which a process is killed
 
 
 class Process:
-    """A run on this machine, on one core if one is named. One that is stopped, or waits for ever, is killed."""
+    """A run in a process on this machine. A process that was stopped, or hangs, is killed after IDLE_TIMEOUT."""
 
     def __init__(self, job: Job, log: Path, core: int | None) -> None:
         self.core, self._log = core, log
         with log.open("ab") as output:
             self._process = start_worker(job, core, output)
-        self._ticks, self._silent, self._looked = "", 0.0, time.monotonic()
+        self._cpu_time, self._idle, self._last_poll = "", 0.0, time.monotonic()
 
     def poll(self) -> int | None:
         status = self._process.poll()
-        if status is None and self._silence() > SILENCE:
+        if status is None and self._idle_seconds() > IDLE_TIMEOUT:
             self._process.kill()
-            self._silent = 0.0  # in case even that takes a while
+            self._idle = 0.0  # in case even that takes a while
             with contextlib.suppress(OSError), self._log.open("a") as log:
-                log.write(f"mepg: killed: stopped or stuck, no processor time for {SILENCE:.0f} s\n")
+                log.write(f"mepg: killed: stopped or stuck, no processor time for {IDLE_TIMEOUT:.0f} s\n")
         return status
 
     def stop(self) -> None:
         self._process.terminate()
         self._process.send_signal(signal.SIGCONT)  # a stopped process could not receive the signal
 
-    def wait(self, poll: float) -> int:
+    def wait(self, poll_interval: float) -> int:
         while (status := self.poll()) is None:
-            time.sleep(poll)
+            time.sleep(poll_interval)
         return status
 
-    def _silence(self) -> float:
-        """For how many seconds it has used no processor time, not counting time in which this process slept too."""
-        ticks, now = system.processor_seconds(self._process.pid), time.monotonic()
-        if ticks != self._ticks:
-            self._ticks, self._silent = ticks, 0.0
+    def _idle_seconds(self) -> float:
+        """For how long it has used no processor time. Time in which this process slept too does not count."""
+        cpu_time, now = system.cpu_time(self._process.pid), time.monotonic()
+        if cpu_time != self._cpu_time:
+            self._cpu_time, self._idle = cpu_time, 0.0
         else:
-            self._silent += min(now - self._looked, 1.0)
-        self._looked = now
-        return self._silent
+            self._idle += min(now - self._last_poll, 1.0)
+        self._last_poll = now
+        return self._idle
 
 
 class Local:
@@ -72,24 +72,24 @@ class Local:
 
     def launch(self, job: Job, log: Path) -> Process:
         self._running = [process for process in self._running if process.poll() is None]
-        taken = {process.core for process in self._running}
-        process = Process(job, log, next(core for core in self._cores if core not in taken))
+        busy = {process.core for process in self._running}
+        process = Process(job, log, next(core for core in self._cores if core not in busy))
         self._running.append(process)
         return process
 
 
 def start_worker(job: Job, core: int | None, output: IO[bytes]) -> subprocess.Popen[bytes]:
-    """The process that carries the job out; what it prints goes to `output`."""
-    told = {"config": job.config.to_json(), "folder": str(job.folder), "core": core}
+    """Start the process that carries out the job; what it prints goes to `output`."""
+    request = {"config": job.config.to_json(), "folder": str(job.folder), "core": core}
     process = subprocess.Popen(
         [sys.executable, "-m", "mepg.scheduler.worker"],
         stdin=subprocess.PIPE,
         stdout=output,
         stderr=subprocess.STDOUT,
-        start_new_session=True,  # Ctrl-C is for the one who started it, who then asks it to stop
+        start_new_session=True,  # Ctrl-C goes to the parent process only, which then asks this one to stop
     )
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):  # it is dead already; `poll` will say so
-        process.stdin.write(json.dumps(to_json(told)).encode())
+        process.stdin.write(json.dumps(to_json(request)).encode())
         process.stdin.close()
     return process

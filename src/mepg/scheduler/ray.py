@@ -1,4 +1,4 @@
-"""A Ray cluster, for those who outgrow one machine. Runs and checkpoints lie on a path that all nodes share."""
+"""The Ray engine: runs on a cluster. Their folders are on a path that all nodes share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mepg.algos import import_named
 from mepg.errors import UsageError
 from mepg.scheduler.jobs import Job
 from mepg.scheduler.local import Process
-from mepg.scheduler.schedule import ATTEMPTS, POLL
+from mepg.scheduler.schedule import MAX_ATTEMPTS, POLL_INTERVAL
 from mepg.training.config import Config
 
 KILLED = -9
@@ -29,7 +29,7 @@ class Task:
             return None
         try:
             return int(self._ray.get(self._reference))
-        except self._ray.exceptions.RayError:  # its node is gone, and with it every retry that Ray made
+        except self._ray.exceptions.RayError:  # its node is gone, and Ray's retries have failed too
             return KILLED
 
     def stop(self) -> None:
@@ -37,7 +37,7 @@ class Task:
 
 
 class Ray:
-    """As many runs at once as the cluster has processors, whatever nodes come and go."""
+    """As many runs at once as the cluster has processors now; nodes may come and go."""
 
     def __init__(self, address: str | None = None) -> None:
         try:
@@ -45,28 +45,28 @@ class Ray:
         except ImportError:
             raise UsageError("--engine ray needs Ray: pip install 'mepg[ray]'") from None
         self._ray: Any = ray
-        _require_answer(address)
+        _check_reachable(address)
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise UsageError(f"no Ray cluster at {address}: {str(error).splitlines()[0]}") from None
-        self._carry_out = ray.remote(num_cpus=1, max_retries=ATTEMPTS)(carry_out_there)
+        self._run_on_node = ray.remote(num_cpus=1, max_retries=MAX_ATTEMPTS)(run_on_node)
 
     def capacity(self) -> int:
         return int(self._ray.cluster_resources().get("CPU", 0))
 
     def launch(self, job: Job, log: Path) -> Task:
-        there = job.config.to_json(), str(job.folder.resolve()), str(log.resolve())
-        return Task(self._ray, self._carry_out.options(name=job.folder.name).remote(*there))
+        arguments = job.config.to_json(), str(job.folder.resolve()), str(log.resolve())
+        return Task(self._ray, self._run_on_node.options(name=job.folder.name).remote(*arguments))
 
     def close(self) -> None:
         self._ray.shutdown()
 
 
-def _require_answer(address: str | None) -> None:
+def _check_reachable(address: str | None) -> None:
     """Refuse an address where nothing answers: Ray would wait for minutes, and then end the process."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
-    if not port.isdigit():  # Ray's own words, such as auto
+    if not port.isdigit():  # a word that Ray knows, such as auto
         return
     try:
         socket.create_connection((host, int(port)), timeout=5).close()
@@ -74,12 +74,12 @@ def _require_answer(address: str | None) -> None:
         raise UsageError(f"no Ray cluster at {address}: {error.strerror or error}") from None
 
 
-def carry_out_there(config: dict[str, Any], folder: str, log: str) -> int:
-    """On the node: the same process that a single machine would start, and its exit status."""
+def run_on_node(config: dict[str, Any], folder: str, log: str) -> int:
+    """Executed on a node: start the same process as the local engine does, and return its exit status."""
     import_named(config["algorithm"])
     process = Process(Job(Config.from_json(config), Path(folder)), Path(log), None)
     try:
-        return process.wait(POLL)
-    finally:  # cancelled: let it save
+        return process.wait(POLL_INTERVAL)
+    finally:  # if the task was cancelled, let the run save itself
         process.stop()
-        process.wait(POLL)
+        process.wait(POLL_INTERVAL)

@@ -1,10 +1,10 @@
-"""Checkpoints: the networks and counters in one small file each, the replay memory in pieces that never change.
+"""Checkpoints: the networks and counters in one small file each, the replay buffer in pieces that never change.
 
     checkpoints/000010000.json           its manifest, with checksums: written last, so until then it does not count
     checkpoints/000010000.safetensors    the agent's state and the run's counters
     replay/000005000-000010000.safetensors   the rows that are new, or have changed, since the previous checkpoint
 
-A piece of the replay memory is written once, with the checkpoint that needs it, and removed when the
+A piece of the replay buffer is written once, with the checkpoint that needs it, and removed when the
 ring has moved past it. Nothing is ever overwritten, so a run that dies while it writes a checkpoint
 still has the one before, ring and all.
 """
@@ -28,6 +28,7 @@ from mepg.storage.files import (
     Damaged,
     count,
     finite,
+    names_in,
     read_arrays,
     read_sealed,
     write_arrays,
@@ -39,12 +40,12 @@ from mepg.training.loop import Snapshot
 from mepg.training.replay import Replay
 from mepg.words import many
 
-FORMAT = 5
+FORMAT = 6
 KEPT = 2  # checkpoints: the last one, and the one before in case the last is damaged
 
 
 class Piece(NamedTuple):
-    """Rows number `start` to `stop` of the replay memory, in a file."""
+    """Rows number `start` to `stop` of the replay buffer, in a file."""
 
     start: int
     stop: int
@@ -55,19 +56,19 @@ class Piece(NamedTuple):
         return f"{self.start:09d}-{self.stop:09d}.safetensors"
 
 
-class Spent(NamedTuple):
+class TimeSpent(NamedTuple):
     """How long a run has taken so far, over all its sessions, in seconds."""
 
     total: float
     evaluating: float
-    processor: float | None = None  # on all cores together, evaluations aside; None: an earlier version began the run
+    processor: float  # on all cores together, evaluations aside
 
 
-class Saved(NamedTuple):
-    """What a checkpoint holds, besides the replay memory."""
+class Checkpoint(NamedTuple):
+    """What a checkpoint holds, besides the replay buffer."""
 
     snapshot: Snapshot
-    spent: Spent
+    spent: TimeSpent
     metrics: Checksum | None  # of metrics.csv as it was then, if there was one
 
 
@@ -78,7 +79,7 @@ class Checkpoints:
         self.folder = folder / "checkpoints"
         self.replay_folder = folder / "replay"
         self._config = config
-        self._pieces: list[Piece] = []  # of the run that is going on
+        self._pieces: list[Piece] = []  # of the run under way
 
     def make_folders(self) -> None:
         for folder in (self.folder, self.replay_folder):
@@ -86,9 +87,9 @@ class Checkpoints:
                 raise UsageError(f"{folder} is a link: a run's files have to be in its own folder")
             folder.mkdir(exist_ok=True)
 
-    def save(self, saved: Saved, replay: Replay) -> None:
-        """Write what `load` needs."""
-        snapshot = saved.snapshot
+    def save(self, checkpoint: Checkpoint, replay: Replay) -> None:
+        """Write what `load` reads."""
+        snapshot = checkpoint.snapshot
         self.make_folders()
         start = max(replay.changed_from, replay.oldest)
         if start < replay.count:
@@ -98,7 +99,7 @@ class Checkpoints:
             replay.changed_from = replay.count
         self._pieces = [piece for piece in self._pieces if piece.stop > replay.oldest]
 
-        arrays = flatten(snapshot.state, "agent") | flatten(snapshot.memory, "memory")
+        arrays = flatten(snapshot.state, "agent") | flatten(snapshot.carry, "carry")
         arrays |= {f"actions.{index}": actions for index, actions in enumerate(snapshot.actions)}
         arrays |= {"next_actions": snapshot.next_actions, "sums": snapshot.sums}
         _require_finite(arrays)
@@ -110,8 +111,8 @@ class Checkpoints:
             "recent": snapshot.recent,
             "evaluations": list(snapshot.evaluations.items()),
             "state": write_arrays(self._path(snapshot.step, "safetensors"), arrays),
-            "seconds": [seconds for seconds in saved.spent if seconds is not None],
-            "metrics": saved.metrics,
+            "seconds": list(checkpoint.spent),
+            "metrics": checkpoint.metrics,
             "rows": replay.count,
             "replay": [list(piece) for piece in self._pieces],
         }
@@ -124,31 +125,31 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """The steps at which there are checkpoints, the newest first."""
-        names = (path.stem for path in self.folder.glob("*.json"))
-        return sorted((int(name) for name in names if re.fullmatch("[0-9]{9,18}", name)), reverse=True)
+        found = (re.fullmatch(r"([0-9]{9,18})\.json", name) for name in names_in(self.folder))
+        return sorted((int(each[1]) for each in found if each), reverse=True)
 
-    def load(self, step: int, like: Snapshot, replay: Replay) -> Saved:
-        """What was saved at `step`, with the replay memory put back. `Damaged` says what is wrong.
+    def load(self, step: int, like: Snapshot, replay: Replay) -> Checkpoint:
+        """What was saved at `step`, with the replay buffer put back. `Damaged` says what is wrong.
 
-        Any snapshot of the run gives the structure, shapes and types to expect.
+        :param like: any snapshot of the run, for the structure, shapes and types to expect
         """
         content = self._manifest(step)
         try:
             snapshot = self._snapshot(content, like)
             pieces = [Piece(count(start), count(stop), str(sha256)) for start, stop, sha256 in content["replay"]]
-            rows, spent = count(content["rows"]), Spent(*map(finite, content["seconds"]))
+            rows, spent = count(content["rows"]), TimeSpent(*map(finite, content["seconds"]))
             metrics = _checksum(content["metrics"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise Damaged(f"{self._path(step, 'json').name}: {error!r}") from None
         if _gaps(pieces, rows - min(rows, replay.capacity), rows):
-            raise Damaged(f"{self._path(step, 'json').name}: pieces of the replay memory are missing")
+            raise Damaged(f"{self._path(step, 'json').name}: pieces of the replay buffer are missing")
         for piece in pieces:
             block = read_arrays(self.replay_folder / piece.name, piece.sha256).get("rows")
             if block is None or block.shape != (piece.stop - piece.start, replay.width) or block.dtype != np.float32:
                 raise Damaged(f"{piece.name} does not hold the rows that its name says")
             replay.restore(piece.start, block)
         self._pieces = pieces
-        return Saved(snapshot, spent, metrics)
+        return Checkpoint(snapshot, spent, metrics)
 
     def load_agent(self, step: int) -> tuple[Arrays, int]:
         """Only the agent's arrays at `step`, and the number of the next episode."""
@@ -163,7 +164,7 @@ class Checkpoints:
         return _checksum(self._manifest(step).get("metrics"))
 
     def drop_replay(self) -> None:
-        """Remove the replay memory, which a finished run no longer needs."""
+        """Remove the replay buffer, which a finished run no longer needs."""
         shutil.rmtree(self.replay_folder, ignore_errors=True)
 
     def _manifest(self, step: int) -> dict[str, Any]:
@@ -171,7 +172,7 @@ class Checkpoints:
         content = read_sealed(path)
         if content.get("format") != FORMAT:
             raise Damaged(f"{path.name} is of format {content.get('format')}, not {FORMAT}")
-        if content.get("config") not in self._config.fingerprints or content.get("step") != step:
+        if content.get("config") != self._config.fingerprint or content.get("step") != step:
             raise Damaged(f"{path.name} belongs to another run or step")
         return content
 
@@ -186,7 +187,7 @@ class Checkpoints:
         return Snapshot(
             step=content["step"],
             state=unflatten(arrays, like.state, "agent"),
-            memory=unflatten(arrays, like.memory, "memory"),
+            carry=unflatten(arrays, like.carry, "carry"),
             next_actions=_alike(arrays["next_actions"], like.next_actions),
             episodes=episodes,
             actions=[_alike(arrays[f"actions.{i}"], taken, axis=1) for i, taken in enumerate(like.actions)],
@@ -212,10 +213,13 @@ class Checkpoints:
                 needed |= {Piece(*piece).name for piece in self._manifest(known)["replay"]}
             except (Damaged, TypeError):
                 continue
-        left_over = [*self.replay_folder.glob("*[0-9]*.safetensors*"), *self.folder.glob(".*.writing")]
-        for path in left_over:  # no longer needed, or half written by a killed process
-            if path.name not in needed:
-                path.unlink()
+        pieces = (name for name in names_in(self.replay_folder) if re.search(r"[0-9].*\.safetensors", name))
+        half_written = (name for name in names_in(self.folder) if re.fullmatch(r"\..*\.writing", name))
+        for name in pieces:  # no longer needed, or half written by a killed process
+            if name not in needed:
+                (self.replay_folder / name).unlink()
+        for name in half_written:
+            (self.folder / name).unlink()
 
 
 def _episodes(data: Any) -> list[Episode]:

@@ -1,4 +1,4 @@
-"""Compiled programs, kept on disk: starting again takes a few seconds less."""
+"""Programs that XLA has compiled, kept on disk: starting again takes a few seconds less."""
 
 from __future__ import annotations
 
@@ -12,8 +12,16 @@ from pathlib import Path
 import jax
 
 from mepg.native.build import cache_folder
+from mepg.system import processor_extensions
+from mepg.training.threads import limit_threads
 
 MOST_BYTES = 500 * 2**20
+
+
+def configure_jax(threads: int) -> None:
+    """Set JAX up in a process of our own, before it computes anything: its cores, and where programs are kept."""
+    limit_threads(threads)
+    keep_compiled_programs(processor_extensions())
 
 
 def keep_compiled_programs(instructions: str) -> None:

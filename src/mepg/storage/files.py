@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import io
@@ -23,7 +24,7 @@ import safetensors.numpy
 
 from mepg.errors import UsageError
 from mepg.settings import digest
-from mepg.system import sync
+from mepg.system import new_file, sync
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -33,8 +34,24 @@ MOST_BYTES, MOST_TEXT = 16 * 2**30, 64 * 2**20
 _NUMBERS = re.compile(r"\[\n([-+.,\de\s]+)\]")  # an indented list of them; no string in JSON contains a line break
 
 
+# What the system says where a file is missing, or something else is in its place.
+_MISSING = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO)
+_WAYS_OUT = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "; allow this user to read it (chown or chmod)"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "; close some, or raise the limit (ulimit -n)"),
+    **dict.fromkeys((errno.EIO, errno.ESTALE), "; see to the disk or the network drive"),
+}
+
+
 class Damaged(Exception):
     """A file that is missing, cut short or altered."""
+
+
+class Unreadable(UsageError):
+    """A file that the system does not let us read. It may well be whole, so nothing takes its place."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        super().__init__(f"{path} cannot be read: {error.strerror or error}{_WAYS_OUT.get(error.errno or 0, '')}")
 
 
 def write_whole(path: Path, content: bytes) -> str:
@@ -42,16 +59,15 @@ def write_whole(path: Path, content: bytes) -> str:
     if path.exists() and not path.is_file():
         raise UsageError(f"{path} exists and is not a file: choose another name")
     temporary = path.with_name(f".{path.name}.writing")
-    temporary.unlink(missing_ok=True)  # left by a killed process, or a link that leads elsewhere
-    try:
-        with temporary.open("xb") as file:
+    with new_file(temporary) as file:
+        try:
             file.write(content)
             file.flush()
             sync(file.fileno())
-        temporary.rename(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)  # on a full disk, half a file is only in the way
-        raise
+            temporary.rename(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)  # on a full disk, half a file is only in the way
+            raise
     sync_folder(path.parent)
     return hashlib.sha256(content).hexdigest()
 
@@ -75,13 +91,40 @@ def read_whole(path: Path, sha256: str | None = None, most: int = MOST_BYTES) ->
             raise Damaged(f"{path.name} has {about.st_size:,} bytes, more than the {most:,} that are ever written")
         with path.open("rb") as file:
             content = file.read(about.st_size)
-    except (OSError, MemoryError, ValueError) as error:
-        raise Damaged(
-            f"{path.name}: {getattr(error, 'strerror', None) or error or 'it does not fit into memory'}"
-        ) from None
+    except MemoryError:
+        raise Unreadable(path, OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))) from None
+    except OSError as error:
+        if error.errno not in _MISSING:
+            raise Unreadable(path, error) from None
+        raise Damaged(f"{path.name}: {error.strerror}") from None
+    except ValueError as error:  # a name that no file can have
+        raise Damaged(f"{path.name}: {error}") from None
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
         raise Damaged(f"{path.name} does not match its checksum")
     return content
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is something of that name. In Python 3.14, `Path.exists` says no also where it may not look."""
+    try:
+        path.stat()
+    except ValueError:
+        return False
+    except OSError as error:
+        if error.errno not in _MISSING:
+            raise Unreadable(path, error) from None
+        return False
+    return True
+
+
+def names_in(folder: Path) -> list[str]:
+    """The names in a folder; none if there is no folder. `Path.glob` finds none also where it may not look."""
+    try:
+        return sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise Unreadable(folder, error) from None
 
 
 def write_json(path: Path, data: Any) -> None:
@@ -137,7 +180,7 @@ class Checksum(NamedTuple):
 
 def checksum(path: Path) -> Checksum | None:
     """The checksum of a file as it is now; None if there is no such file."""
-    if not path.exists():
+    if not is_there(path):
         return None
     content = read_whole(path)
     return Checksum(len(content), hashlib.sha256(content).hexdigest())
@@ -159,18 +202,18 @@ def open_lock(path: Path) -> TextIO:
     return os.fdopen(descriptor, "r+")
 
 
-def hold(lock: TextIO) -> TextIO:
+def acquire(lock: TextIO) -> TextIO:
     """Lock a file until this process closes it; a BlockingIOError if another has locked it.
 
     A process that is forked meanwhile, by an environment, does not go on holding it when this one has ended.
     """
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    _held.add(lock)
+    _acquired.add(lock)
     return lock
 
 
-_held: weakref.WeakSet[TextIO] = weakref.WeakSet()
-os.register_at_fork(after_in_child=lambda: [lock.close() for lock in list(_held)])
+_acquired: weakref.WeakSet[TextIO] = weakref.WeakSet()
+os.register_at_fork(after_in_child=lambda: [lock.close() for lock in list(_acquired)])
 
 
 def write_npz(path: Path, arrays: Arrays) -> None:
@@ -270,15 +313,17 @@ def _from_safetensors(path: Path, content: bytes) -> Arrays:
         raise Damaged(f"{path.name} is not a safetensors file: {error}") from None
 
 
-def trusted(env_id: str, said: str | None, file: Path) -> str:
-    """The environment's id that a file names, if the user trusts it. `said` is what the user named on the command line.
+def trusted(env_id: str, named: str | None, file: Path) -> str:
+    """The environment's id in a file, if the user trusts it.
 
     Making module:id imports the module, which runs its code, and the file may come from anyone.
+
+    :param named: what the user named on the command line, with or without its version
     """
     module, colon, _ = env_id.rpartition(":")
-    if said not in (None, env_id):
-        raise UsageError(f"{file} names the environment {env_id}, not {said}")
-    if colon and env_id != said and module not in sys.modules:
+    if named is not None and not re.fullmatch(rf"{re.escape(named)}(-v\d+)?", env_id):
+        raise UsageError(f"{file} names the environment {env_id}, not {named}")
+    if colon and named is None and module not in sys.modules:
         raise UsageError(
             f"{file} names the environment {env_id}, and importing {module} runs its code: "
             f"if you trust it, add --env {env_id} (in Python: import {module} first)"

@@ -14,17 +14,16 @@ inspect.json, inspect.png   what `mepg inspect` found, if anyone asked
 from __future__ import annotations
 
 import contextlib
+import csv
 import functools
 import platform
 import subprocess
-from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
-from mepg.envs.simulators import full_id
 from mepg.envs.spaces import Spaces
 from mepg.errors import UsageError
 from mepg.native.build import CannotBuild, compiler_version
@@ -34,12 +33,16 @@ from mepg.storage.files import (
     Arrays,
     Checksum,
     Damaged,
+    acquire,
     checksum,
-    hold,
+    is_there,
+    names_in,
     not_writable,
     open_lock,
     read_npz,
     read_sealed,
+    read_until,
+    read_whole,
     trusted,
     write_npz,
     write_sealed,
@@ -51,11 +54,11 @@ from mepg.training.evaluate import Episode
 from mepg.training.loop import Evaluations
 from mepg.words import many
 
-FORMAT = 2
+FORMAT = 3
 
 
-class Ending(NamedTuple):
-    """What a finished run leaves."""
+class Result(NamedTuple):
+    """What a finished run came to: result.json."""
 
     summary: dict[str, Any]
     files: dict[str, Checksum]  # as they were then, by their names
@@ -89,8 +92,8 @@ class Folder:
 
     def identity(self) -> Identity:
         """Which run is in this folder, and for which observations and actions."""
-        if not self.config_file.is_file():
-            if not self.path.exists():
+        if not is_there(self.config_file) or not self.config_file.is_file():
+            if not is_there(self.path):
                 raise UsageError(f"{self.path} does not exist")
             reason = f"there is no {self.config_file.name} in it" if self.path.is_dir() else "it is not a folder"
             raise UsageError(f"{self.path} holds no run: {reason}")
@@ -99,21 +102,18 @@ class Folder:
         except Damaged as damage:
             raise UsageError(f"{self.path} holds a damaged run: {damage}") from None
         if data.get("format") != FORMAT:
-            raise UsageError(f"{self.config_file} is not of format {FORMAT}: it was written by another version of mepg")
+            raise UsageError(
+                f"{self.config_file} is of format {data.get('format')!r:.80}, not {FORMAT}: another version wrote it; "
+                "scripts/convert_results.py turns finished runs of format 2 into today's"
+            )
         try:
             return Identity.from_json(data)
         except UsageError as error:
             raise UsageError(f"{self.config_file}: {error}") from None
 
-    def settled(self, config: Config) -> Config:
-        """The config; if it leaves the backend open, with that of the run that is here."""
-        if config.backend != "auto" or not self.config_file.exists():
-            return config
-        return replace(config, backend=self.config().backend)
-
-    def env(self, said: str | None = None) -> str:
-        """The id of its environment. If that is module:id, the user must have `said` it too, or imported the module."""
-        return trusted(self.config().env, None if said is None else full_id(said), self.config_file)
+    def env(self, named: str | None = None) -> str:
+        """The id of its environment. If that is module:id, the user must have named it too, or imported the module."""
+        return trusted(self.config().env, named, self.config_file)
 
     def versions(self) -> dict[str, str]:
         """What the run was started with."""
@@ -122,37 +122,36 @@ class Folder:
 
     def check_free_for(self, config: Config) -> None:
         """Refuse a folder that holds anything but this very run, or a shorter one."""
-        try:
-            # What begins with a dot is a lock, or half a file that a killed process left.
-            if not self.path.exists() or not any(not path.name.startswith(".") for path in self.path.iterdir()):
-                return
-        except OSError as error:
-            raise not_writable(self.path, error) from None
-        if not self.config_file.exists():
+        # What begins with a dot is a lock, or half a file that a killed process left.
+        if all(name.startswith(".") for name in names_in(self.path)):
+            return
+        if not is_there(self.config_file):
             raise UsageError(f"{self.path} holds other files; choose another --out")
-        there = self.config()
-        ours, theirs = _flat(self.settled(config).identity()), _flat(there.identity())
-        different = [name for name in ours | theirs if ours.get(name) != theirs.get(name)]
+        stored = self.config()
+        wanted, found = _flat(config.identity()), _flat(stored.identity())
+        if config.backend == "auto":
+            wanted["backend"] = stored.backend
+        different = [name for name in wanted | found if wanted.get(name) != found.get(name)]
         if different:
-            shown = ", ".join(f"{n}={theirs.get(n)} there, {ours.get(n)} here" for n in different[:3])
+            shown = ", ".join(f"{name}={found.get(name)} there, {wanted.get(name)} here" for name in different[:3])
             raise UsageError(f"{self.path} holds another run ({shown}); choose another --out")
-        if config.steps < there.steps:
+        if config.steps < stored.steps:
             raise UsageError(
-                f"{self.path} holds this run with {many(there.steps, 'step')}, and a run cannot be made shorter: "
-                f"--steps {there.steps} or more, or another --out"
+                f"{self.path} holds this run with {many(stored.steps, 'step')}, and a run cannot be made shorter: "
+                f"--steps {stored.steps} or more, or another --out"
             )
 
-    def claim(self, config: Config, spaces: Spaces | None = None) -> contextlib.ExitStack:
+    def claim(self, config: Config, spaces: Spaces) -> contextlib.ExitStack:
         """Make the folder and lock it for as long as what is given back is open."""
         about = {"format": FORMAT, **Identity(config, spaces).to_json(), "versions": versions(config.backend)}
         with contextlib.ExitStack() as locks:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
-                hold(locks.enter_context(open_lock(self.path / ".lock")))
-                if not self.config_file.exists():
+                acquire(locks.enter_context(open_lock(self.path / ".lock")))
+                if not is_there(self.config_file):
                     write_sealed(self.config_file, about)
                 # Someone may delete .lock, which looks like litter: so run.json is locked too.
-                hold(locks.enter_context(self.config_file.open("r+")))
+                acquire(locks.enter_context(self.config_file.open("r+")))
             except BlockingIOError:
                 raise UsageError(f"{self.path} is in use: another process is training there") from None
             except OSError as error:
@@ -166,21 +165,23 @@ class Folder:
         """
         data = read_sealed(self.config_file)
         write_sealed(self.config_file, {**data, "config": config.to_json()})
-        return hold(self.config_file.open("r+"))
+        return acquire(self.config_file.open("r+"))
 
     def replay_bytes(self) -> int:
-        """How much room the replay memory takes; 0 if it was not kept."""
+        """The size of the stored replay buffer; 0 if it was not kept."""
         return sum(file.stat().st_size for file in self.replay_folder.glob("*"))
 
     def in_use(self) -> bool:
         """Whether a process has claimed it."""
-        try:
-            with self.config_file.open("r+") as lock:
-                hold(lock)
-        except BlockingIOError:
-            return True
-        except OSError:  # there is none yet
-            return False
+        for mode in ("r+", "r"):  # another user's can perhaps be read, and most systems are content with that
+            try:
+                with self.config_file.open(mode) as lock:
+                    acquire(lock)
+                return False
+            except BlockingIOError:
+                return True
+            except OSError:  # there is none yet
+                continue
         return False
 
     def finish(self, config: Config, summary: dict[str, Any]) -> None:
@@ -188,30 +189,39 @@ class Folder:
         files = {path.name: checksum(path) for path in (self.evaluations_file, self.metrics_file)}
         write_sealed(self.result_file, {**summary, "config": config.fingerprint, "files": files})
 
-    def ending(self, config: Config) -> Ending | None:
-        """What `finish` wrote, or None while the run is not finished."""
-        if not self.result_file.exists():
+    def result(self, config: Config) -> Result | None:
+        """What `finish` wrote, or None while the run is not finished. `config`: this run's."""
+        if not is_there(self.result_file):
             return None
         try:
             summary = read_sealed(self.result_file)
-            if summary.pop("config") not in self.settled(config).fingerprints:
+            if summary.pop("config") != config.fingerprint:
                 raise Damaged("it is another run's")
             sealed = {name: Checksum(*found) for name, found in summary.pop("files").items() if found is not None}
         except (Damaged, KeyError, TypeError, AttributeError) as damage:
             raise UsageError(f"{self.path} holds a finished run whose result is damaged: {damage}") from None
-        return Ending(summary, sealed)
+        return Result(summary, sealed)
 
     def finished(self, config: Config) -> dict[str, Any] | None:
         """The result of this very run, or None while it is not finished; a UsageError if something else is here."""
         self.check_free_for(config)
-        if not self.config_file.exists() or self.config().steps < config.steps:
+        if not is_there(self.config_file) or (stored := self.config()).steps < config.steps:
             return None
-        return self.result(config)
+        result = self.result(stored)
+        return None if result is None else result.summary
 
-    def result(self, config: Config) -> dict[str, Any] | None:
-        """The run's result, or None while it is not finished."""
-        ending = self.ending(config)
-        return None if ending is None else ending.summary
+    def metrics(self, sealed: Checksum | None = None) -> list[dict[str, str]]:
+        """The rows of metrics.csv, by column; `Damaged` if it cannot be read. A last row that is cut short is left out.
+
+        :param sealed: read only the part that this checksum is of
+        """
+        path = self.metrics_file
+        content = read_whole(path) if sealed is None else read_until(path, sealed)
+        try:
+            rows = list(csv.DictReader(content.decode("ascii", "replace").splitlines()))
+        except csv.Error as error:
+            raise Damaged(f"{path.name}: {error}") from None
+        return [row for row in rows if None not in row and None not in row.values()]
 
     def write_evaluations(self, config: Config, evaluations: Evaluations) -> None:
         """Lay the evaluations out as Stable-Baselines3 does, and say whose they are."""
@@ -223,12 +233,15 @@ class Folder:
         }
         write_npz(self.evaluations_file, arrays)
 
-    def evaluations(self, config: Config) -> Evaluations:
-        """What `write_evaluations` wrote; a UsageError if it is missing or damaged, or another run's."""
-        path, ending = self.evaluations_file, self.ending(config)
+    def evaluations(self, config: Config, result: Result | None = None) -> Evaluations:
+        """What `write_evaluations` wrote; a UsageError if it is missing or damaged, or another run's.
+
+        :param result: what `result(config)` returned, if that has been read already
+        """
+        path, result = self.evaluations_file, result or self.result(config)
         try:
-            found = read_npz(path, None if ending is None else ending.sha256(path))
-            if found["config"].tobytes().hex() not in self.settled(config).fingerprints:
+            found = read_npz(path, None if result is None else result.sha256(path))
+            if found["config"].tobytes().hex() != config.fingerprint:
                 raise Damaged("it is another run's")
             rows = zip(*(found[name].tolist() for name in ("timesteps", "results", "ep_lengths")), strict=True)
             return {step: [Episode(*pair) for pair in zip(*both, strict=True)] for step, *both in rows}
@@ -236,7 +249,7 @@ class Folder:
             raise UsageError(f"{self.path} has evaluations that cannot be read: {error}") from None
 
 
-def versions(backend: str = Config.backend) -> dict[str, str]:
+def versions(backend: str = "xla") -> dict[str, str]:
     """What bits may depend on."""
     found = dict(_versions())
     if backend == "native":
@@ -271,10 +284,10 @@ def _commit() -> str | None:
         return None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+        commit = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None
-    return said or None
+    return commit or None
 
 
 def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -18,17 +18,17 @@ from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import RecordWriter
 
 from mepg.errors import UsageError, unknown
-from mepg.storage.files import write_whole
+from mepg.storage.files import Damaged, is_there, write_whole
 from mepg.storage.folder import Folder
 from mepg.system import sync
 
-Row = dict[str, float]
+MetricsRow = dict[str, float]
 
 
 class Log(Protocol):
-    """One place where metrics go."""
+    """A destination of metrics."""
 
-    def add(self, row: Row, step: int) -> None: ...
+    def add(self, row: MetricsRow, step: int) -> None: ...
     def sync(self) -> None: ...
     def close(self) -> None: ...
 
@@ -41,14 +41,15 @@ class Csv:
 
     def __init__(self, folder: Path, columns: list[str], upto: int, _: dict[str, Any]) -> None:
         path, kept = Folder(folder).metrics_file, list[dict[str, str]]()
-        if upto and path.exists():
-            # Rows after the checkpoint will be written again; the last of them may be cut short.
-            with path.open(newline="", encoding="ascii", errors="replace") as old:
-                head, *rows = list(csv.reader(old)) or [[]]
-            whole = (dict(zip(head, row, strict=True)) for row in rows if len(row) == len(head))
-            kept = [row for row in whole if (step := row.get(columns[0], "")).isdecimal() and int(step) <= upto]
+        if upto and is_there(path):
+            # Rows after the checkpoint will be written again.
+            try:
+                rows = Folder(folder).metrics()
+            except Damaged as damage:
+                raise UsageError(f"{path} cannot be continued: {damage}; move it away") from None
+            kept = [row for row in rows if (step := row.get(columns[0], "")).isdecimal() and int(step) <= upto]
         text = io.StringIO()
-        # An earlier version may have begun the file with other columns.
+        # Another version of mepg may have begun the file with other columns.
         writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         writer.writerows(kept)
@@ -56,7 +57,7 @@ class Csv:
         self._file = path.open("a", newline="")
         self._writer = csv.DictWriter(self._file, columns, restval="", lineterminator="\n")
 
-    def add(self, row: Row, step: int) -> None:
+    def add(self, row: MetricsRow, step: int) -> None:
         if row.keys() <= set(self._writer.fieldnames):
             self._writer.writerow({"time/total_timesteps": step, **row})
             self._file.flush()
@@ -83,7 +84,7 @@ class TensorBoard:
         if upto:
             self._write(Event(step=upto + 1, session_log=SessionLog(status=SessionLog.START)))
 
-    def add(self, row: Row, step: int) -> None:
+    def add(self, row: MetricsRow, step: int) -> None:
         values = [Summary.Value(tag=name, simple_value=value) for name, value in row.items()]
         self._write(Event(step=step, summary=Summary(value=values)))
         self._file.flush()
@@ -107,7 +108,7 @@ def _next_events_file(folder: Path) -> Path:
 
 
 class WeightsAndBiases:
-    """One run there for each folder here, however often it is resumed."""
+    """One run of Weights & Biases for each folder, however often it is resumed."""
 
     def __init__(self, folder: Path, _: list[str], __: int, config: dict[str, Any]) -> None:
         try:
@@ -123,11 +124,11 @@ class WeightsAndBiases:
             raise UsageError(f"Weights & Biases: {error}; WANDB_MODE=offline needs no account") from None
         self._run.define_metric("*", step_metric="time/total_timesteps")
 
-    def add(self, row: Row, step: int) -> None:
+    def add(self, row: MetricsRow, step: int) -> None:
         self._run.log({"time/total_timesteps": step, **row})
 
     def sync(self) -> None:
-        pass  # it has a process of its own for that
+        pass  # its own process does that
 
     def close(self) -> None:
         self._run.finish()

@@ -1,7 +1,8 @@
-"""The policy that a run leaves: one file that needs no other, and cannot run code."""
+"""The policies that a run saves: each is one file that needs no other, and cannot run code."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,45 +10,44 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mepg.core.types import Trainable
-from mepg.envs.env import Env
-from mepg.envs.spaces import Row
+from mepg.core.types import Array, Trainable
+from mepg.envs.spaces import Action, Observation, Spaces
 from mepg.errors import UsageError
 from mepg.jax_defaults import with_jax_defaults
 from mepg.storage.checkpoint import Checkpoints, flatten, unflatten
-from mepg.storage.files import Damaged, count, finite, read_sealed_arrays, write_sealed_arrays
+from mepg.storage.files import Damaged, count, finite, is_there, read_sealed_arrays, write_sealed_arrays
 from mepg.storage.folder import Folder
 from mepg.storage.identity import Identity
 from mepg.training.config import Config
 
 
 class Policy(NamedTuple):
-    """A trained agent, without the means to go on training."""
+    """A trained agent that can act, but not continue training."""
 
     config: Config
     state: Any
     step: int  # of training, at which it was saved
-    exploit: Any
-    best_return: float | None = None  # of the evaluation that it was kept for; None: it was not chosen for that
+    exploit: Callable[[Any, Any], Array]  # state, observations [B, S] -> actions [B, A]
+    best_return: float | None = None  # of its evaluation, if it was saved as the best; else None
 
     @property
     def title(self) -> str:
-        """Whose it is, and whether there is more to come."""
-        whose = f"{self.config.algorithm} on {self.config.env}"
+        """Algorithm and environment, and the step if the policy is not the run's last."""
+        run = f"{self.config.algorithm} on {self.config.env}"
         if self.best_return is not None:
-            return f"{whose}; its best evaluation so far, {self.best_return:,.1f} at step {self.step:,}"
+            return f"{run}; its best evaluation so far, {self.best_return:,.1f} at step {self.step:,}"
         if self.step == self.config.steps:
-            return whose
-        return f"{whose}; the run is unfinished, this is its policy at step {self.step:,}"
+            return run
+        return f"{run}; the run is unfinished, this is its policy at step {self.step:,}"
 
-    def act(self, obs: Row) -> Row:
+    def act(self, obs: Observation) -> Action:
         """The action in [-1, 1] without exploration."""
-        action: Row = np.asarray(self.exploit(self.state, obs[None]))[0]
+        action: Action = np.asarray(self.exploit(self.state, obs[None]))[0]
         return action
 
 
 def save_policy(folder: Folder, identity: Identity, state: Any, step: int) -> None:
-    """Write the networks as they are now, and whose they are."""
+    """Write the networks of this step, and which run's they are."""
     _write(folder.policy_file, identity, state, {"step": step})
 
 
@@ -57,20 +57,24 @@ def save_best(folder: Folder, identity: Identity, state: Any, step: int, mean_re
 
 
 def _write(path: Path, identity: Identity, state: Any, about: dict[str, Any]) -> None:
-    # The same bytes, whether the run was asked for at once or made longer later.
-    whose = {**identity.to_json(), "config": identity.config.identity()}
-    write_sealed_arrays(path, flatten(online_networks(state), "agent"), {**whose, **about})
+    # Without its length: the same bytes, whether the run was this long at once or made longer later.
+    run = {**identity.to_json(), "config": identity.config.identity()}
+    write_sealed_arrays(path, flatten(online_networks(state), "agent"), {**run, **about})
 
 
 def require_its_own(path: Path, about: dict[str, Any], config: Config) -> None:
-    """Refuse a policy that belongs to another run. Not all files say how long their run is to be."""
-    whose = about.get("config")
-    if not isinstance(whose, dict) or Config.from_json({**whose, "steps": config.steps}) != config:
+    """Refuse a policy that belongs to another run. Its file does not say how long that run is to be."""
+    stored = about.get("config")
+    try:
+        its_own = isinstance(stored, dict) and Config.from_json({**stored, "steps": config.steps}) == config
+    except UsageError as error:
+        raise Damaged(f"{path.name}: {error}") from None
+    if not its_own:
         raise Damaged(f"{path.name} is another run's")
 
 
 def read_networks(path: Path, config: Config, template: Any) -> tuple[Any, dict[str, Any]]:
-    """The networks of this run that a file holds, and what it says about them; `Damaged` if it is not sound."""
+    """A file's networks, which have to be this run's, and its metadata; else `Damaged`."""
     arrays, about = read_sealed_arrays(path)
     require_its_own(path, about, config)
     return unflatten(arrays, online_networks(template), "agent"), about
@@ -78,15 +82,12 @@ def read_networks(path: Path, config: Config, template: Any) -> tuple[Any, dict[
 
 def read_best(folder: Folder, config: Config, template: Any) -> tuple[Any, int, float]:
     """What `save_best` wrote: the networks, their step and their return."""
-    if not folder.best_file.exists():
-        raise UsageError(
-            f"{folder.path} holds no {folder.best_file.name}: its run has not been evaluated yet, or an older version "
-            "of mepg, which did not keep the best policy, evaluated it"
-        )
+    if not is_there(folder.best_file):
+        raise UsageError(f"{folder.path} holds no {folder.best_file.name}: its run has not been evaluated yet")
     try:
         networks, about = read_networks(folder.best_file, config, template)
         return networks, count(about["step"]), finite(about["return"])
-    except (Damaged, UsageError, KeyError, TypeError, ValueError) as damage:
+    except (Damaged, KeyError, TypeError, ValueError) as damage:
         raise UsageError(f"{folder.path} holds a damaged policy: {damage}") from None
 
 
@@ -99,17 +100,16 @@ def best_step(folder: Folder) -> int | None:
 
 
 @with_jax_defaults
-def load_policy(folder: Folder, env: Env, *, best: bool = False) -> Policy:
+def load_policy(folder: Folder, spaces: Spaces, *, best: bool = False) -> Policy:
     """The final policy of the run in `folder`, or while it is unfinished that of its newest whole checkpoint.
 
-    It is played only in an environment that has the observations and actions it was trained with.
-
+    :param spaces: of the environment to play it in: they have to be those that it was trained with
     :param best: that of its best evaluation instead
     """
     identity = folder.identity()
-    identity.require_fit(env.spaces)
+    identity.require_fit(spaces)
     config = identity.config
-    agent = config.build(env.sizes)
+    agent = config.build(spaces.sizes)
     template = jax.eval_shape(agent.init, jax.random.key(0))
     if best:
         state, step, mean_return = read_best(folder, config, template)
@@ -120,11 +120,11 @@ def load_policy(folder: Folder, env: Env, *, best: bool = False) -> Policy:
 
 def read_state(folder: Folder, config: Config, template: Any) -> tuple[Any, int]:
     """The networks of an agent whose whole state is like `template`, and the step at which they were saved."""
-    if folder.policy_file.exists():
+    if is_there(folder.policy_file):
         try:
             networks, about = read_networks(folder.policy_file, config, template)
-            return networks, count(about.get("step", config.steps))  # older files do not say
-        except (Damaged, UsageError, KeyError, TypeError, ValueError) as damage:
+            return networks, count(about["step"])
+        except (Damaged, KeyError, TypeError, ValueError) as damage:
             raise UsageError(f"{folder.path} holds a damaged policy: {damage}") from None
     checkpoints = Checkpoints(folder.path, config)
     for step in checkpoints.steps():
@@ -137,7 +137,7 @@ def read_state(folder: Folder, config: Config, template: Any) -> tuple[Any, int]
 
 
 def online_networks(state: Any) -> Any:
-    """The state without target networks and Adam's moments: what a policy needs to act, and to be asked about."""
+    """The state without target networks and Adam's moments: what a policy needs to act and to answer queries."""
     return jax.tree.map(
         lambda leaf: Trainable(leaf.params, None, None) if isinstance(leaf, Trainable) else leaf,
         state,

@@ -1,4 +1,4 @@
-"""A loop from a config: the one place where agent, program, environments and replay memory are put together."""
+"""A loop from a config: the one place where agent, program, environments and replay buffer come together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mepg.envs.env import Env
 from mepg.envs.vector import Envs, make_envs, require_same_spaces
 from mepg.envs.watchdog import Watchdog
 from mepg.errors import RunFailure, UsageError, one_line
-from mepg.native.build import CannotBuild, NotWanted
+from mepg.native.build import CannotBuild, CompilerDisabled
 from mepg.native.check import Disagrees
 from mepg.native.graph import Unsupported
 from mepg.training.config import Config
@@ -22,7 +22,7 @@ from mepg.training.replay import Replay
 
 
 def assemble(config: Config, envs: Envs, eval_env: Env | None = None) -> Loop:
-    """In existing environments. Without `eval_env` nothing is evaluated. The loop's config says its backend."""
+    """A loop in existing environments. Without `eval_env` nothing is evaluated. Its config says its backend."""
     program, note = make_program(config, config.build(envs.sizes), envs.sizes)
     replay = Replay(config.spec.replay_size, envs.sizes)
     return Loop(replace(config, backend=program.backend), program, envs, eval_env, replay, note)
@@ -30,7 +30,7 @@ def assemble(config: Config, envs: Envs, eval_env: Env | None = None) -> Loop:
 
 @contextlib.contextmanager
 def open_loop(config: Config, watchdog: Watchdog | None = None) -> Iterator[Loop]:
-    """In environments of its own, which are closed in the end."""
+    """A loop in environments of its own, which are closed at the end."""
     with (
         contextlib.closing(make_envs(config.env, config.envs, watchdog=watchdog)) as envs,
         contextlib.closing(Env(config.env, watchdog=watchdog)) as eval_env,
@@ -40,20 +40,23 @@ def open_loop(config: Config, watchdog: Watchdog | None = None) -> Iterator[Loop
 
 
 def make_program(config: Config, agent: Agent, sizes: Sizes) -> tuple[Program, str]:
-    """On the config's backend. If that is `auto` and XLA had to be chosen, also a line that says why."""
+    """The program on the config's backend. If `auto` had to choose XLA, also a line that says why; else "".
+
+    This is where "auto" is decided: native code if it can be had for this agent, or else XLA.
+    """
     if config.backend == "xla":
         return Program(config, agent, sizes), ""
     try:
         return NativeProgram(config, agent, sizes), ""
     except (UsageError, RunFailure):
         raise
-    except Exception as error:  # whatever it is: XLA computes the run, or meets the same error and says so
+    except Exception as error:  # of any kind: XLA computes the run, or meets the same error and raises it
         reason = _reason(error)
         if config.backend == "native":
             raise UsageError(
                 f"--backend native cannot be used: {reason}; --backend xla works everywhere, in a new run"
             ) from None
-        note = "" if isinstance(error, NotWanted) else f"computing with XLA, not with native code: {reason}"
+        note = "" if isinstance(error, CompilerDisabled) else f"computing with XLA, not with native code: {reason}"
         return Program(config, agent, sizes), note
 
 

@@ -1,6 +1,6 @@
 """What defines a run: the same config on the same machine gives the same bits.
 
-Each setting is declared once, here, with its words for people. The flags of `train` and `tune`, the files, model cards,
+Each setting is declared once, here, with its help text. The flags of `train` and `tune`, the files, model cards,
 reports and the arguments in Python are made from that: a new setting is one more line. JAX is imported only where it is
 needed, so that a command line can be read without it.
 """
@@ -26,7 +26,7 @@ KINDS = {tuple: "a list of names", bool: "true or false", int: "a whole number",
 
 
 Bound = tuple[str, Callable[[Any], bool]]  # what a value must be, in words and as a test
-MOST = 10**9  # steps, or anything else that is counted: beyond, a step would no longer fit into JAX's 32 bits
+MOST = 10**9  # steps, or anything else that is counted: more would not fit into JAX's 32-bit integers
 A_COUNT: Bound = ("in [1, 10^9]", lambda value: 1 <= value <= MOST)
 SOME_ENVS: Bound = ("in [1, 1000]", lambda value: 1 <= value <= 1_000)
 A_SEED: Bound = (f"in [0, {MAX_SEED}]", lambda value: 0 <= value <= MAX_SEED)
@@ -34,17 +34,13 @@ SECONDS: Bound = ("a number of seconds above 0", lambda value: 0 < value < math.
 A_BACKEND: Bound = ("auto, native or xla", lambda value: value in ("auto", "native", "xla"))
 
 
-def setting(default: Any, words: str, metavar: str = "N", bound: Bound | None = None, usual: Any = None) -> Any:
-    """A field of a dataclass that people can set. `default` is its value in a file that does not mention it.
-
-    :param usual: its value for people who do not set it, if that is another one
-    """
-    usual = default if usual is None else usual
-    return field(default=default, metadata={"words": words, "metavar": metavar, "bound": bound, "usual": usual})
+def setting(default: Any, words: str, metavar: str = "N", bound: Bound | None = None) -> Any:
+    """A field that people set: `words` is its help text, `metavar` stands for its value in the help."""
+    return field(default=default, metadata={"words": words, "metavar": metavar, "bound": bound})
 
 
 class Setting(NamedTuple):
-    """All that is known about such a field."""
+    """A field that `setting` declared."""
 
     name: str
     kind: type  # one of KINDS
@@ -52,14 +48,13 @@ class Setting(NamedTuple):
     words: str
     metavar: str
     bound: Bound | None
-    usual: Any  # see `setting`
 
     @property
     def flag(self) -> str:
         return f"--{self.name.replace('_', '-')}"
 
-    def said(self, value: Any) -> str:
-        """As it is typed on a command line."""
+    def as_flag(self, value: Any) -> str:
+        """The flag and this value, as they are typed on a command line."""
         text = ",".join(value) if isinstance(value, tuple) else str(value)
         return self.flag if self.kind is bool else f"{self.flag} {shlex.quote(text)}"
 
@@ -78,21 +73,23 @@ class Setting(NamedTuple):
 def settings_of(kind: type[Any]) -> dict[str, Setting]:
     """The settings that a dataclass declares, by name."""
     found, hints = {}, get_type_hints(kind)
-    for name, about in ((one.name, one) for one in fields(kind) if one.metadata):
-        said = (hints[name], get_origin(hints[name]), *get_args(hints[name]))  # int, tuple[str, ...] or float | None
-        found[name] = Setting(name, next(kind for kind in KINDS if kind in said), about.default, **about.metadata)
+    for name, declared in ((each.name, each) for each in fields(kind) if each.metadata):
+        types = (hints[name], get_origin(hints[name]), *get_args(hints[name]))  # int, tuple[str, ...] or float | None
+        found[name] = Setting(
+            name, next(kind for kind in KINDS if kind in types), declared.default, **declared.metadata
+        )
     return found
 
 
-def check_settings(of: Any) -> None:
-    """Types and bounds; a UsageError names the setting."""
-    for name, about in settings_of(of.__class__).items():
-        about.check(getattr(of, name))
+def check_settings(values: Any) -> None:
+    """Check types and bounds; a UsageError names the setting."""
+    for name, setting in settings_of(values.__class__).items():
+        setting.check(getattr(values, name))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """One run's identity."""
+    """All that one run's bits depend on."""
 
     algorithm: str
     spec: Any  # the algorithm's, with what --set changed
@@ -106,9 +103,9 @@ class Config:
         False, "scale observations to mean 0 and variance 1, by running statistics saved with the policy"
     )
     threads: int = setting(1, "cores to compute on", bound=A_COUNT)  # the order of a sum depends on it
-    # Bits depend on it. A stored run never says "auto", but what was chosen; older runs had only XLA.
+    # "auto" until the run's program is made (`assembly.make_program`): a stored run says which one it was.
     backend: str = setting(
-        "xla", "native (C++ compiled for this agent), xla, or auto: native if it works", "NAME", A_BACKEND, usual="auto"
+        "auto", "native (C++ compiled for this agent), xla, or auto: native if it works", "NAME", A_BACKEND
     )
 
     def __post_init__(self) -> None:
@@ -139,38 +136,31 @@ class Config:
 
     def changed(self) -> dict[str, Any]:
         """The settings that are not at their defaults."""
-        values = {name: (getattr(self, name), about.default) for name, about in settings_of(Config).items()}
+        values = {name: (getattr(self, name), setting.default) for name, setting in settings_of(Config).items()}
         return {name: value for name, (value, default) in values.items() if value != default}
 
     @property
     def on_any_backend(self) -> Config:
-        """The same for runs of both backends: an experiment takes either."""
-        return replace(self, backend=Config.backend)
+        """The config that runs on either backend share: an experiment takes both."""
+        return replace(self, backend="auto")
 
-    def to_json(self) -> dict[str, Any]:
-        return {one.name: to_json(getattr(self, one.name)) for one in fields(self)}
+    def to_json(self, *, defaults: bool = True) -> dict[str, Any]:
+        """As plain data; `defaults`: see `settings.to_json`."""
+        data: dict[str, Any] = to_json(self, defaults=defaults)
+        return data
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self, *, defaults: bool = True) -> dict[str, Any]:
         """All of it but its length: a longer run is the same run, further on."""
-        return {name: value for name, value in self.to_json().items() if name != "steps"}
+        return {name: value for name, value in self.to_json(defaults=defaults).items() if name != "steps"}
 
     @property
     def fingerprint(self) -> str:
-        """By which a run's files know that they belong together.
+        """The SHA-256 by which a run's files are known to belong together.
 
-        A setting that is not among FIRST counts only where it is not at its default, so that a run from before there
-        was such a setting keeps its fingerprint.
+        Defaults are left out: a setting or a field that is added later changes no run's fingerprint. To change a
+        default would change them, and stored runs would have to be converted.
         """
-        return self._digest(self.identity())
-
-    @property
-    def fingerprints(self) -> tuple[str, str]:
-        """The fingerprint, and the one in files from before: the number of steps was a part of it."""
-        return self.fingerprint, self._digest(self.to_json())
-
-    def _digest(self, data: dict[str, Any]) -> str:
-        counted = {*FIRST, *self.changed()}
-        return digest({name: value for name, value in data.items() if name in counted})
+        return digest(self.identity(defaults=False))
 
     def evaluates_at(self, step: int) -> bool:
         """Every `eval_every` steps, and after the last."""
@@ -178,12 +168,12 @@ class Config:
 
     @classmethod
     def from_json(cls, data: Any) -> Config:
-        """The config that `to_json` wrote; what an older version did not know has its default."""
+        """The config that `to_json` wrote; a setting that it lacks has its default."""
         from mepg import algos
 
         if not isinstance(data, dict):
             raise UsageError(f"a run's config must be a JSON object, not {data!r:.80}")
-        known = [one.name for one in fields(cls)]
+        known = [each.name for each in fields(cls)]
         for name in data:
             if name not in known:
                 raise unknown("setting of a run", name, known)
@@ -203,17 +193,13 @@ class Config:
         return "_".join(re.sub(r"[^\w.,=+-]", "-", part) for part in parts)
 
 
-# What every fingerprint is made from. This list stays as it is when a setting is added: see `Config.fingerprint`.
-FIRST = ("algorithm", "spec", "env", "seed", "steps", "eval_every", "eval_episodes", "envs", "normalize_obs", "threads")
-
-
 @dataclass(frozen=True, kw_only=True)
 class SessionOptions:
-    """What holds for one options of a run, and does not change its bits."""
+    """Settings of one session of a run. They do not change its bits."""
 
     checkpoint_every: int = setting(5_000, "steps between checkpoints", bound=A_COUNT)
     keep_replay: bool = setting(
-        False, "keep the replay memory at the end, so that more --steps can make the run longer"
+        False, "keep the replay buffer at the end, so that more --steps can make the run longer"
     )
     step_timeout: float | None = setting(None, "stop when a reset or a step takes longer (never)", "SECONDS", SECONDS)
     log: tuple[str, ...] = setting(("csv", "tensorboard"), "where metrics go: csv, tensorboard, wandb", "LOG,...")

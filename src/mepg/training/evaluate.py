@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from mepg.envs.env import Env
-from mepg.envs.spaces import Row
+from mepg.envs.spaces import Action, Observation
 from mepg.errors import RunFailure
 from mepg.words import many
 
-LONGEST = 100_000  # steps: an episode that is longer and has no time limit is taken for endless
+LONGEST = 100_000  # steps: a longer episode without a time limit is taken for endless
 
 
 class Episode(NamedTuple):
-    """An episode that ended: what it added up to, and how long it was."""
+    """The return and the length of an episode."""
 
     total: float  # the undiscounted return
     length: int
 
 
-def play(act: Callable[[Row], Row], env: Env, seed: int, watch: Callable[[], None] | None = None) -> Episode:
-    """The whole episode that begins with this seed; `watch` is called whenever there is something new to see."""
+def mean_return(episodes: Sequence[Episode]) -> float:
+    """The mean of their undiscounted returns."""
+    return float(np.mean([episode.total for episode in episodes]))
+
+
+def play(act: Callable[[Observation], Action], env: Env, seed: int, watch: Callable[[], None] | None = None) -> Episode:
+    """The whole episode that begins with this seed; `watch` is called before each action."""
     total, length, over, limit = 0.0, 0, False, max(LONGEST, env.time_limit or 0)
     try:
         obs = env.reset(seed)

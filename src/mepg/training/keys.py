@@ -1,6 +1,6 @@
-"""Randomness, derived and never threaded: from the run's seed, a stream's name and a counter.
+"""Random numbers, derived from the run's seed, a stream's name and a counter, and never carried along.
 
-Nothing about chance has to be saved, and a new use of chance in one stream disturbs no other.
+So no random state has to be saved, and a new use of random numbers in one stream changes no other.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def generator(seed: int, stream: Stream, *counters: int) -> np.random.Generator:
 
 
 class Fractions:
-    """Numbers in [0, 1), `size` of them for each step, drawn for many steps at a time.
+    """Uniform numbers in [0, 1), `size` for each step, drawn for many steps at a time.
 
     Making a generator takes ten times as long as using it.
     """

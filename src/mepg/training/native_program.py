@@ -1,4 +1,4 @@
-"""An agent's functions in C++ made for them, with the state in their memory between calls."""
+"""An agent's functions in C++ compiled for them. Between calls the state stays in their memory."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import numpy.typing as npt
 from mepg.algos import is_mixed
 from mepg.core.types import Agent, Sizes
 from mepg.jax_defaults import with_jax_defaults
-from mepg.native.build import keep_source
+from mepg.native.build import save_source
 from mepg.native.check import Disagrees, compare
-from mepg.native.library import Compiled, Picked, State, StateUse, compile_function
+from mepg.native.library import Compiled, RowSelection, State, StateUse, compile_function
 from mepg.training.config import Config
 from mepg.training.program import NextActions, Program
-from mepg.training.replay import Numbers, Replay, Rows, layout, row_width
+from mepg.training.replay import FloatArray, Numbers, Replay, layout, row_width
 
 
 class NativeProgram(Program):
-    """What a loop calls. What happens once, or to batches of any size, is left to XLA.
+    """What a loop calls, in native code. Initialisation, and batches of any size, are left to XLA.
 
-    Raises CannotBuild, Unsupported or Disagrees where there is no such program.
+    Raises CannotBuild, Unsupported or Disagrees if there can be no such program.
     """
 
     backend = "native"
@@ -33,11 +33,11 @@ class NativeProgram(Program):
         super().__init__(config, agent, sizes)
         # Rounded numbers that are multiplied in another order differ by more than their last bit.
         self._tolerance = 2e-3 if is_mixed(config.spec) else 1e-5
-        self._memory_tree = jax.tree.structure(self.nothing_yet())
+        self._carry_tree = jax.tree.structure(self.empty_carry())
         self._words = {stream: np.asarray(jax.random.key_data(key)) for stream, key in self._keys.items()}
-        self._fast_learn = self._compile(self._update_and_choose, self._some_learning, "written", config.threads)
-        self._fast_explore = self._compile(self._choose, self._some_exploring, "read")
-        self._fast_exploit = self._compile(self._act, lambda number: (self._some_obs(number)[:1],), "read")
+        self._fast_learn = self._compile(self._update_and_choose, self._learn_arguments, "written", config.threads)
+        self._fast_explore = self._compile(self._choose, self._explore_arguments, "read")
+        self._fast_exploit = self._compile(self._act, lambda number: (self._observations(number)[:1],), "read")
 
     def init(self) -> State:
         return State.of(super().init())
@@ -45,27 +45,30 @@ class NativeProgram(Program):
     def flatten(self, state: Any) -> State:
         return State.of(jax.tree.leaves(state))
 
-    def arrays(self, held: State) -> Any:
-        return held.get()
+    def arrays(self, device_state: State) -> Any:
+        return device_state.get()
 
-    def explore(self, held: State, memory: Any, obs: Rows, step: int) -> NextActions:
-        actions, *memory = self._fast_explore(held, *jax.tree.leaves(memory), obs, np.int32(step), self._words["act"])
-        return NextActions(actions, jax.tree.unflatten(self._memory_tree, memory))
+    def explore(self, device_state: State, carry: Any, obs: FloatArray, step: int) -> NextActions:
+        leaves = jax.tree.leaves(carry)
+        actions, *leaves = self._fast_explore(device_state, *leaves, obs, np.int32(step), self._words["act"])
+        return NextActions(actions, jax.tree.unflatten(self._carry_tree, leaves))
 
-    def exploit(self, held: State, obs: Rows) -> Rows:
-        return self._fast_exploit(held, obs)[0] if len(obs) == 1 else super().exploit(held.get(), obs)
+    def exploit(self, device_state: State, obs: FloatArray) -> FloatArray:
+        if len(obs) != 1:
+            return super().exploit(device_state.get(), obs)
+        return self._fast_exploit(device_state, obs)[0]
 
-    def sample(self, replay: Replay, fractions: npt.NDArray[np.float64]) -> tuple[Picked, Numbers]:
+    def sample(self, replay: Replay, fractions: npt.NDArray[np.float64]) -> tuple[RowSelection, Numbers]:
         rows, slots, numbers = replay.pick(fractions)
-        return Picked(rows, slots), numbers
+        return RowSelection(rows, slots), numbers
 
     def learn(
-        self, held: State, rows: Any, numbers: Numbers, memory: Any, obs: Rows, step: int
+        self, device_state: State, rows: Any, numbers: Numbers, carry: Any, obs: FloatArray, step: int
     ) -> tuple[State, Any, NextActions]:
         keys = self._words["update"], self._words["act"]
-        remembered = jax.tree.leaves(memory)
-        metrics, actions, *remembered = self._fast_learn(held, rows, numbers, *remembered, obs, np.int32(step), *keys)
-        return held, metrics, NextActions(actions, jax.tree.unflatten(self._memory_tree, remembered))
+        leaves = jax.tree.leaves(carry)
+        metrics, actions, *leaves = self._fast_learn(device_state, rows, numbers, *leaves, obs, np.int32(step), *keys)
+        return device_state, metrics, NextActions(actions, jax.tree.unflatten(self._carry_tree, leaves))
 
     def _compile(
         self,
@@ -74,7 +77,7 @@ class NativeProgram(Program):
         state: StateUse,
         threads: int = 1,
     ) -> Compiled:
-        """The function, and the certainty that it computes what XLA's does."""
+        """The function, compiled and checked: it computes what XLA's does."""
         compiled = compile_function(
             function, jax.tree.leaves(self.template), *arguments(0), state=state, threads=threads
         )
@@ -82,13 +85,13 @@ class NativeProgram(Program):
             try:
                 compare(compiled, function, super().init(), arguments, tolerance=self._tolerance)
             except Disagrees as error:
-                raise Disagrees(f"{error}; please report it with {keep_source(compiled.text)}") from None
+                raise Disagrees(f"{error}; please report it with {save_source(compiled.text)}") from None
             compiled.note_checked()
         return compiled
 
-    # Numbers as they come up in a run, others for each call.
+    # Arguments as they occur in a run; each number gives others.
 
-    def _some_learning(self, number: int) -> tuple[Any, ...]:
+    def _learn_arguments(self, number: int) -> tuple[Any, ...]:
         rng, count = np.random.default_rng(number), self._updates * self._spec.batch_size
         rows = rng.uniform(-1, 1, (count, row_width(self._sizes))).astype(np.float32)
         _, action, _, discount, _ = layout(self._sizes)
@@ -96,13 +99,13 @@ class NativeProgram(Program):
         if self._sizes.action_kind == "discrete":
             rows[:, action] = rng.integers(self._sizes.action, size=(count, 1))
         numbers = rng.integers(10**6, size=count).astype(np.uint32)
-        memory, obs, step, k_act = self._some_exploring(number)
-        return rows, numbers, memory, obs, step, self._keys["update"], k_act
+        carry, obs, step, k_act = self._explore_arguments(number)
+        return rows, numbers, carry, obs, step, self._keys["update"], k_act
 
-    def _some_exploring(self, number: int) -> tuple[Any, ...]:
-        memory = self.begin(self.nothing_yet(), 0, number)
-        return memory, self._some_obs(number), np.int32(number), self._keys["act"]
+    def _explore_arguments(self, number: int) -> tuple[Any, ...]:
+        carry = self.begin(self.empty_carry(), 0, number)
+        return carry, self._observations(number), np.int32(number), self._keys["act"]
 
-    def _some_obs(self, number: int) -> Rows:
+    def _observations(self, number: int) -> FloatArray:
         rng = np.random.default_rng(number)
         return rng.uniform(-1, 1, (self._envs, self._sizes.obs)).astype(np.float32)

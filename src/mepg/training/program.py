@@ -1,7 +1,7 @@
 """An agent's functions, compiled for one run: learning and acting in one dispatch, keys derived inside.
 
-Between calls a state is held as the program likes it. Here it is the flat list of its arrays: it has fifty, and putting
-its named tuples together again each time would take 3% of an update.
+Between calls the agent's state is a `DeviceState`, in the form that the program computes with. Here it is the flat list
+of the state's arrays: there are fifty, and rebuilding the named tuples each time would take 3% of an update.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from mepg.core.types import Agent, Array, Key, Sizes
 from mepg.jax_defaults import with_jax_defaults
 from mepg.training.config import Config
 from mepg.training.keys import jax_key
-from mepg.training.replay import Numbers, Replay, Rows, row_width, unpack
+from mepg.training.replay import FloatArray, Numbers, Replay, row_width, unpack
 
 Leaves = list[Array]  # a state's arrays
-Held = Any  # a state as a program holds it: here Leaves. `arrays`, `unflatten` and `flatten` lead out and in.
+DeviceState = Any  # here Leaves, in native code a State; `flatten` makes one, `arrays` and `unflatten` read it
 
 
 class NextActions(NamedTuple):
-    """The next action in each environment, and what the agent remembers of the episodes after it."""
+    """The next action in each environment, and the agent's carry after choosing it (see `Agent`)."""
 
-    actions: Rows  # [E, A]
-    memory: Any  # every leaf has a leading axis E
+    actions: FloatArray  # [E, A]
+    carry: Any  # of each episode under way: every leaf has a leading axis E
 
 
 class Program:
-    """What a loop calls, compiled by XLA. Nothing of a run's course is kept here."""
+    """What a loop calls, compiled by XLA. It keeps nothing between calls."""
 
     backend = "xla"
 
@@ -45,7 +45,7 @@ class Program:
         self._tree = jax.tree.structure(self.template)
         self.metric_names = self._name_metrics()
         # Keys are arguments, so that runs with other seeds find the same program in the cache.
-        # What runs once need not be optimised: the same bits, and with SUNRISE ten seconds less to wait.
+        # `init` runs once and need not be optimised: the same bits, and with SUNRISE ten seconds less to wait.
         self._init = jax.jit(
             lambda key: jax.tree.leaves(agent.init(key)), compiler_options={"xla_backend_optimization_level": 1}
         )
@@ -55,45 +55,47 @@ class Program:
         self._learn = jax.jit(self._update_and_choose, donate_argnums=0)
 
     @with_jax_defaults
-    def init(self) -> Held:
+    def init(self) -> DeviceState:
         leaves: Leaves = self._init(self._keys["init"])
         return leaves
 
     @with_jax_defaults
-    def nothing_yet(self) -> Any:
-        """The memory of no episode at all."""
-        one = jax.eval_shape(self.agent.begin, self._keys["episode"])
-        return jax.tree.map(lambda leaf: jnp.zeros((self._envs, *leaf.shape), leaf.dtype), one)
+    def empty_carry(self) -> Any:
+        """The carry before any episode has begun: zeros."""
+        shapes = jax.eval_shape(self.agent.begin, self._keys["episode"])
+        return jax.tree.map(lambda leaf: jnp.zeros((self._envs, *leaf.shape), leaf.dtype), shapes)
 
     @with_jax_defaults
-    def begin(self, memory: Any, index: int, episode: int) -> Any:
-        """The memory, with that of the episode which begins at this index."""
-        return self._begin(memory, index, self._keys["episode"], episode) if jax.tree.leaves(memory) else memory
+    def begin(self, carry: Any, index: int, episode: int) -> Any:
+        """The carry after an episode has begun in the environment with this index."""
+        if not jax.tree.leaves(carry):
+            return carry
+        return self._begin(carry, index, self._keys["episode"], episode)
 
-    def _begin_at(self, memory: Any, index: Array, key: Key, episode: Array) -> Any:
+    def _begin_at(self, carry: Any, index: Array, key: Key, episode: Array) -> Any:
         new = self.agent.begin(jax.random.fold_in(key, episode))
-        return jax.tree.map(lambda all_of_them, leaf: all_of_them.at[index].set(leaf), memory, new)
+        return jax.tree.map(lambda leaf, at_index: leaf.at[index].set(at_index), carry, new)
 
-    def arrays(self, held: Held) -> Leaves:
-        """The arrays of a state."""
-        leaves: Leaves = held
+    def arrays(self, device_state: DeviceState) -> Leaves:
+        """The state's arrays."""
+        leaves: Leaves = device_state
         return leaves
 
-    def unflatten(self, held: Held) -> Any:
-        """The state as the agent knows it."""
-        return self._named(self.arrays(held))
+    def unflatten(self, device_state: DeviceState) -> Any:
+        """The state as the agent's functions take it."""
+        return self._unflatten(self.arrays(device_state))
 
-    def _named(self, leaves: Leaves) -> Any:
+    def _unflatten(self, leaves: Leaves) -> Any:
         return jax.tree.unflatten(self._tree, leaves)
 
     @with_jax_defaults
-    def flatten(self, state: Any) -> Held:
-        """A copy of a state, as the others take it."""
+    def flatten(self, state: Any) -> DeviceState:
+        """A copy of an agent's state."""
         return [jnp.array(leaf) for leaf in jax.tree.leaves(state)]
 
-    def not_finite(self, held: Held) -> str | None:
-        """The name of the first of a state's arrays that holds an infinite number or NaN."""
-        leaves = self.arrays(held)
+    def not_finite(self, device_state: DeviceState) -> str | None:
+        """The name of the state's first array that holds an infinite number or NaN."""
+        leaves = self.arrays(device_state)
         index = next((i for i, leaf in enumerate(leaves) if not np.isfinite(np.asarray(leaf)).all()), None)
         if index is None:
             return None
@@ -101,79 +103,81 @@ class Program:
         return jax.tree_util.keystr(path, simple=True, separator=".")
 
     @with_jax_defaults
-    def explore(self, held: Held, memory: Any, obs: Rows, step: int) -> NextActions:
+    def explore(self, device_state: DeviceState, carry: Any, obs: FloatArray, step: int) -> NextActions:
         """The actions to take in this step."""
-        actions, memory = self._explore(held, memory, obs, step, self._keys["act"])
-        return NextActions(np.asarray(actions), memory)
+        actions, carry = self._explore(device_state, carry, obs, step, self._keys["act"])
+        return NextActions(np.asarray(actions), carry)
 
     @with_jax_defaults
-    def exploit(self, held: Held, obs: Rows) -> Rows:
+    def exploit(self, device_state: DeviceState, obs: FloatArray) -> FloatArray:
         """The actions without exploration, [B, A]."""
-        return np.asarray(self._exploit(held, obs))
+        return np.asarray(self._exploit(device_state, obs))
 
     def sample(self, replay: Replay, fractions: npt.NDArray[np.float64]) -> tuple[Any, Numbers]:
-        """Transitions at these fractions of the replay memory, as `learn` takes them."""
+        """Transitions at these fractions of the replay buffer, as `learn` takes them."""
         return replay.sample(fractions)
 
     @with_jax_defaults
     def learn(
-        self, held: Held, rows: Any, numbers: Numbers, memory: Any, obs: Rows, step: int
-    ) -> tuple[Held, Array, NextActions]:
-        """All updates of this step, from rows that were sampled, and the actions to take in the next.
+        self, device_state: DeviceState, rows: Any, numbers: Numbers, carry: Any, obs: FloatArray, step: int
+    ) -> tuple[DeviceState, Array, NextActions]:
+        """All updates of this step, from sampled transitions, and the actions to take in the next step.
 
-        Also gives the updates' metrics: [updates, 2, metrics], values and weights. The state is given
-        away: its memory is written over.
+        Also returns the updates' metrics: [updates, 2, metrics], values and weights. The device state is donated: its
+        buffers are overwritten.
         """
-        keys = self._keys["update"], self._keys["act"]
-        held, metrics, actions, memory = self._learn(held, rows, numbers, memory, obs, step, *keys)
-        return held, metrics, NextActions(np.asarray(actions), memory)
+        device_state, metrics, actions, carry = self._learn(
+            device_state, rows, numbers, carry, obs, step, self._keys["update"], self._keys["act"]
+        )
+        return device_state, metrics, NextActions(np.asarray(actions), carry)
 
-    # What is compiled, by XLA or otherwise.
+    # The functions that are compiled, by XLA or to native code.
 
     def _act(self, leaves: Leaves, obs: Array) -> Array:
-        return self.agent.exploit(self._named(leaves), obs)
+        return self.agent.exploit(self._unflatten(leaves), obs)
 
     def _update_and_choose(
         self,
         leaves: Leaves,
         rows: Array,
         numbers: Array,
-        memory: Any,
+        carry: Any,
         obs: Array,
         step: Array,
         k_update: Key,
         k_act: Key,
     ) -> tuple[Leaves, Array, Array, Any]:
-        state, metrics = self._update(self._named(leaves), rows, numbers, jax.random.fold_in(k_update, step))
+        state, metrics = self._update(self._unflatten(leaves), rows, numbers, jax.random.fold_in(k_update, step))
         leaves = jax.tree.leaves(state)
-        return leaves, metrics, *self._choose(leaves, memory, obs, step + 1, k_act)
+        return leaves, metrics, *self._choose(leaves, carry, obs, step + 1, k_act)
 
-    def _choose(self, leaves: Leaves, memory: Any, obs: Array, step: Array, key: Key) -> tuple[Array, Any]:
-        key, state = jax.random.fold_in(key, step), self._named(leaves)
+    def _choose(self, leaves: Leaves, carry: Any, obs: Array, step: Array, key: Key) -> tuple[Array, Any]:
+        key, state = jax.random.fold_in(key, step), self._unflatten(leaves)
 
-        def at_one(memory: Any, obs: Array, key: Key) -> tuple[Array, Any]:
-            action, memory = self.agent.explore(state, memory, obs[None], key)
-            return action[0], memory
+        def explore(carry: Any, obs: Array, key: Key) -> tuple[Array, Any]:
+            """In one environment."""
+            action, carry = self.agent.explore(state, carry, obs[None], key)
+            return action[0], carry
 
         if self._envs > 1:
-            return jax.vmap(at_one)(memory, obs, jax.random.split(key, self._envs))
-        action, memory = at_one(jax.tree.map(lambda leaf: leaf[0], memory), obs[0], key)
-        return action[None], jax.tree.map(lambda leaf: leaf[None], memory)
+            return jax.vmap(explore)(carry, obs, jax.random.split(key, self._envs))
+        action, carry = explore(jax.tree.map(lambda leaf: leaf[0], carry), obs[0], key)
+        return action[None], jax.tree.map(lambda leaf: leaf[None], carry)
 
     def _update(self, state: Any, rows: Array, numbers: Array, key: Key) -> tuple[Any, Array]:
         count = self._updates
 
-        def one(state: Any, given: tuple[Array, Array, Key]) -> tuple[Any, Array]:
-            rows, numbers, key = given
+        def update(state: Any, batch: tuple[Array, Array, Key]) -> tuple[Any, Array]:
+            rows, numbers, key = batch
             state, metrics = self._one_update(state, unpack(rows, numbers, self._sizes), key)
             values, weights = zip(*(metrics[name] for name in self.metric_names), strict=True)
             return state, jnp.stack([jnp.stack(values), jnp.stack(weights)])
 
         if count == 1:
-            state, metrics = one(state, (rows, numbers, key))
+            state, metrics = update(state, (rows, numbers, key))
             return state, metrics[None]
-        each = rows.reshape(count, -1, rows.shape[-1]), numbers.reshape(count, -1), jax.random.split(key, count)
-        return jax.lax.scan(one, state, each)
+        batches = rows.reshape(count, -1, rows.shape[-1]), numbers.reshape(count, -1), jax.random.split(key, count)
+        return jax.lax.scan(update, state, batches)
 
     def _name_metrics(self) -> list[str]:
         key = self._keys["update"]

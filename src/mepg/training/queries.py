@@ -1,4 +1,4 @@
-"""What you can ask a trained agent besides its next action: what its critics believe, and how it would explore."""
+"""What a trained agent can answer besides its next action: the critics' Q and its uncertainty, exploring actions."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from mepg.core.types import Agent, Array, Beliefs, Key
 from mepg.errors import UsageError
 from mepg.jax_defaults import with_jax_defaults
 from mepg.training.keys import jax_key
-from mepg.training.replay import Rows
+from mepg.training.replay import FloatArray
 
 
 class AgentQueries:
-    """Each is compiled when it is first asked. Answers are copies: JAX's own arrays are read-only."""
+    """Each query is compiled when it is first made. Answers are copies: JAX's own arrays are read-only."""
 
     def __init__(self, agent: Agent, seed: int) -> None:
         self._agent = agent
         self._keys = {stream: jax_key(seed, stream) for stream in ("predict", "belief")}
-        self._draw_actions = jax.jit(self._drawn)
+        self._draw_actions = jax.jit(self._explore)
         self._moments = jax.jit(self._mean_and_variance)
-        self._covariance = jax.jit(lambda *given: posterior.covariance(self.beliefs.posterior(*given)))
-        self._subnetworks = jax.jit(self._each, static_argnames="count")
+        self._covariance = jax.jit(lambda *inputs: posterior.covariance(self.beliefs.posterior(*inputs)))
+        self._subnetworks = jax.jit(self._draw_subnetworks, static_argnames="count")
 
     @property
     def beliefs(self) -> Beliefs:
@@ -34,16 +34,16 @@ class AgentQueries:
         return self._agent.beliefs
 
     @with_jax_defaults
-    def draw_actions(self, state: Any, obs: Rows, number: int) -> Rows:
+    def draw_actions(self, state: Any, obs: FloatArray, number: int) -> FloatArray:
         """Actions as exploration would choose them at the beginning of an episode; each number draws others. [B, A]"""
         return np.asarray(self._draw_actions(state, obs, number, self._keys["predict"]))
 
-    def _drawn(self, state: Any, obs: Array, number: Array, key: Key) -> Array:
+    def _explore(self, state: Any, obs: Array, number: Array, key: Key) -> Array:
         k_begin, k_explore = jax.random.split(jax.random.fold_in(key, number))
         return self._agent.explore(state, self._agent.begin(k_begin), obs, k_explore)[0]
 
     @with_jax_defaults
-    def moments(self, state: Any, obs: Rows, actions: Rows) -> tuple[Rows, Rows]:
+    def moments(self, state: Any, obs: FloatArray, actions: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of Q. [B], [B]"""
         mean, variance = self._moments(state, obs, actions)
         return np.array(mean), np.array(variance)
@@ -53,16 +53,18 @@ class AgentQueries:
         return posterior.mean(belief), posterior.variance(belief)
 
     @with_jax_defaults
-    def covariance(self, state: Any, obs: Rows, actions: Rows) -> Rows:
+    def covariance(self, state: Any, obs: FloatArray, actions: FloatArray) -> FloatArray:
         """The covariance of Q between any two of these inputs. [B, B]"""
         return np.array(self._covariance(state, obs, actions))
 
     @with_jax_defaults
-    def subnetworks(self, state: Any, obs: Rows, actions: Rows, count: int, number: int) -> Rows:
+    def subnetworks(self, state: Any, obs: FloatArray, actions: FloatArray, count: int, number: int) -> FloatArray:
         """Q of `count` sub-networks; each number draws others. [count, B]"""
         return np.array(self._subnetworks(state, obs, actions, self._keys["belief"], number, count=count))
 
-    def _each(self, state: Any, obs: Array, actions: Array, key: Key, number: Array, *, count: int) -> Array:
+    def _draw_subnetworks(
+        self, state: Any, obs: Array, actions: Array, key: Key, number: Array, *, count: int
+    ) -> Array:
         keys = jax.random.split(jax.random.fold_in(key, number), count)
         # A hundred at a time: all at once might not fit into memory.
         q: Array = jax.lax.map(lambda key: self.beliefs.subnetwork(state, obs, actions, key), keys, batch_size=100)

@@ -1,4 +1,4 @@
-"""The replay memory: a ring of transitions, one contiguous row of float32 for each."""
+"""The replay buffer: a ring of transitions, one contiguous row of float32 for each."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from mepg.core.types import Batch, Sizes
 
-Numbers = npt.NDArray[np.uint32]  # [n]
-Rows = npt.NDArray[np.float32]  # [n, width]
+Numbers = npt.NDArray[np.uint32]  # of transitions, [n]
+FloatArray = npt.NDArray[np.float32]
 
 
 def layout(sizes: Sizes) -> tuple[slice | int, ...]:
@@ -20,11 +20,11 @@ def layout(sizes: Sizes) -> tuple[slice | int, ...]:
 
 
 def row_width(sizes: Sizes) -> int:
-    """The numbers in one transition."""
+    """How many numbers one transition has."""
     return 2 * sizes.obs + sizes.action_width + 2
 
 
-def pack(row: Rows, parts: tuple[slice | int, ...], *transition: Any) -> None:
+def pack(row: FloatArray, parts: tuple[slice | int, ...], *transition: Any) -> None:
     """Write a transition into a row, whose `layout` is known."""
     obs, action, reward, discount, next_obs = parts
     row[obs], row[action], row[reward], row[discount], row[next_obs] = transition
@@ -49,43 +49,43 @@ class Replay:
         self.count = self.changed_from = 0
         self.width = row_width(sizes)
         self._layout = layout(sizes)
-        self._rows: Rows = np.zeros((capacity, self.width), np.float32)
+        self._rows: FloatArray = np.zeros((capacity, self.width), np.float32)
 
     def __len__(self) -> int:
         return min(self.count, self.capacity)
 
     @property
     def oldest(self) -> int:
-        """The number of the first row that is still there."""
+        """The number of the oldest row in the buffer."""
         return self.count - len(self)
 
-    def add(self, obs: Rows, action: Rows, reward: float, discount: float, next_obs: Rows) -> None:
+    def add(self, obs: FloatArray, action: FloatArray, reward: float, discount: float, next_obs: FloatArray) -> None:
         pack(self._rows[self.count % self.capacity], self._layout, obs, action, reward, discount, next_obs)
         self.changed_from = min(self.changed_from, self.count)
         self.count += 1
 
-    def extend(self, number: int, reward: float, discount: float, next_obs: Rows) -> None:
-        """Let a transition look further ahead. Nothing happens if it is no longer there."""
+    def extend(self, number: int, reward: float, discount: float, next_obs: FloatArray) -> None:
+        """Have a transition end later, for n-step returns. Nothing happens if it is no longer in the buffer."""
         if number >= self.oldest:
             row, (_, _, *parts) = self._rows[number % self.capacity], self._layout
             for where, value in zip(parts, (reward, discount, next_obs), strict=True):
                 row[where] = value
             self.changed_from = min(self.changed_from, number)
 
-    def sample(self, fractions: npt.NDArray[np.float64]) -> tuple[Rows, Numbers]:
-        """The rows at these fractions of the memory, which lie in [0, 1), and their numbers."""
+    def sample(self, fractions: npt.NDArray[np.float64]) -> tuple[FloatArray, Numbers]:
+        """The rows at these fractions of the buffer, which lie in [0, 1), and their numbers."""
         rows, slots, numbers = self.pick(fractions)
         return rows.take(slots, axis=0), numbers
 
-    def pick(self, fractions: npt.NDArray[np.float64]) -> tuple[Rows, npt.NDArray[np.int64], Numbers]:
+    def pick(self, fractions: npt.NDArray[np.float64]) -> tuple[FloatArray, npt.NDArray[np.int64], Numbers]:
         """The same without a copy: all rows, and which of them."""
         slots = (fractions * len(self)).astype(np.int64)
         newest = self.count - 1
         numbers = newest - (newest - slots) % self.capacity
         return self._rows, slots, numbers.astype(np.uint32)
 
-    def read(self, start: int, stop: int) -> Rows:
-        """A copy of rows number `start` to `stop`, which must still be there."""
+    def read(self, start: int, stop: int) -> FloatArray:
+        """A copy of rows number `start` to `stop`, which must still be in the buffer."""
         assert self.oldest <= start <= stop <= self.count
         return self._rows.take(np.arange(start, stop) % self.capacity, axis=0)
 
@@ -93,7 +93,7 @@ class Replay:
         """The single transition with this number."""
         return unpack(self.read(number, number + 1), np.array([number]), self.sizes)
 
-    def restore(self, start: int, rows: Rows) -> None:
+    def restore(self, start: int, rows: FloatArray) -> None:
         """Put back rows number `start` and on, as `read` gave them; later ones overwrite earlier ones."""
         keep = rows[-self.capacity :]
         first = start + len(rows) - len(keep)
@@ -101,5 +101,5 @@ class Replay:
         self.count = self.changed_from = start + len(rows)
 
     def restore_from(self, other: Replay) -> None:
-        """Put in the rows of another."""
+        """Put in the rows of another buffer."""
         self.restore(other.oldest, other.read(other.oldest, other.count))

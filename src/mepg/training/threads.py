@@ -1,4 +1,4 @@
-"""How many cores a run may use: to be settled before JAX computes anything."""
+"""How many cores a run may use: to be set before JAX computes anything."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def limit_threads(threads: int) -> None:
     available = len(cores())
     if not 1 <= threads <= available:
         raise UsageError(f"threads must be in [1, {available}], the cores that this process may use, not {threads}")
-    said, asynchronous = os.environ.get("NPROC"), jax.config.values["jax_cpu_enable_async_dispatch"]
+    nproc, asynchronous = os.environ.get("NPROC"), jax.config.values["jax_cpu_enable_async_dispatch"]
     os.environ["NPROC"] = str(threads)  # the size of XLA's thread pool; none of its flags changes that
     # Without a second core, handing a program to another thread only costs time.
     jax.config.update("jax_cpu_enable_async_dispatch", threads > 1)
     try:
         with signals_off_the_heap():
-            start_jax()  # which reads both once, and never again: so both can be the user's again
+            start_jax()  # it reads both once, and never again: both can be restored
     finally:
         jax.config.update("jax_cpu_enable_async_dispatch", asynchronous)
-        os.environ.pop("NPROC") if said is None else os.environ.update(NPROC=said)
+        os.environ.pop("NPROC") if nproc is None else os.environ.update(NPROC=nproc)

@@ -1,1 +1,1 @@
-"""Looking for good settings: Optuna proposes, runs with several seeds answer."""
+"""The search for good settings with Optuna, over runs with several seeds."""

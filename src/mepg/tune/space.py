@@ -1,16 +1,20 @@
-"""The space that `mepg tune` searches: ranges and choices for fields of a spec."""
+"""The search space of `mepg tune`: ranges and choices for fields of a spec."""
 
 from __future__ import annotations
 
 import contextlib
 import re
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from mepg.algos import LoopSettings
 from mepg.errors import UsageError
 from mepg.settings import apply_settings, describe, parse_value
 
-# For every field that an algorithm's spec has and that is on there: around the paper's values.
+if TYPE_CHECKING:
+    import optuna
+
+# Around the paper's values. A field is searched if the algorithm's spec has it, and it is on.
 DEFAULT = {
     "actor_lr": "1e-4:1e-3:log",
     "critic_lr": "1e-4:1e-3:log",
@@ -32,17 +36,27 @@ class Range(NamedTuple):
     low: float
     high: float
     log: bool
-    whole: bool  # only whole numbers
+    integer: bool  # whole numbers only
+
+    def suggest(self, trial: optuna.Trial, field: str) -> float:
+        """Optuna's proposal; the same one again if the trial has asked before."""
+        if self.integer:
+            return trial.suggest_int(field, int(self.low), int(self.high), log=self.log)
+        return trial.suggest_float(field, self.low, self.high, log=self.log)
 
     def setting(self, value: float) -> str:
         """As `--set` takes it, rounded to four digits but still within the range."""
-        return str(value) if self.whole else str(min(max(float(f"{value:.4g}"), self.low), self.high))
+        return str(value) if self.integer else str(min(max(float(f"{value:.4g}"), self.low), self.high))
 
 
 class Choice(NamedTuple):
     """One of several values, as `--set` takes them."""
 
     values: tuple[str, ...]
+
+    def suggest(self, trial: optuna.Trial, field: str) -> str:
+        """Optuna's proposal; the same one again if the trial has asked before."""
+        return trial.suggest_categorical(field, self.values)
 
     def setting(self, value: str) -> str:
         """As `--set` takes it."""
@@ -52,17 +66,17 @@ class Choice(NamedTuple):
 Space = dict[str, Range | Choice]
 
 
-def default_space(spec: Any) -> Space:
-    """What is worth searching for any algorithm, as far as this one has it."""
-    there = {field for field, text in describe(spec).items() if text != "none"}
+def default_space(spec: LoopSettings) -> Space:
+    """The part of `DEFAULT` that this algorithm has."""
+    active = {field for field, text in describe(spec).items() if text != "none"}
     space: Space = {}
     for field, text in DEFAULT.items():
         with contextlib.suppress(UsageError):  # CrossQ's target_rate can only be 1
-            space |= parse_space(spec, [f"{field}={text}"]) if field in there else {}
+            space |= parse_space(spec, [f"{field}={text}"]) if field in active else {}
     return space
 
 
-def parse_space(spec: Any, texts: Iterable[str]) -> Space:
+def parse_space(spec: LoopSettings, texts: Iterable[str]) -> Space:
     """From `dropout.p=0.01:0.3`, `actor_lr=1e-4:1e-3:log` and `batch_size=64,256`; a UsageError for anything else."""
     space: Space = {}
     for text in texts:
@@ -77,7 +91,7 @@ def parse_space(spec: Any, texts: Iterable[str]) -> Space:
     return space
 
 
-def _range(spec: Any, field: str, text: str) -> Range:
+def _range(spec: LoopSettings, field: str, text: str) -> Range:
     low, high, *rest = text.split(":")
     if rest not in ([], ["log"]):
         raise UsageError(f"--space {field}={text}: after low:high there can only be :log")
@@ -89,13 +103,13 @@ def _range(spec: Any, field: str, text: str) -> Range:
     if rest and ends[0] <= 0:
         raise UsageError(f"--space {field}={text}: on a logarithmic scale both ends are above 0")
     for end in (low, high):
-        apply_settings(spec, [f"{field}={end}"])  # says what is wrong with it, if anything is
-    return Range(ends[0], ends[1], log=bool(rest), whole=all(type(end) is int for end in ends))
+        apply_settings(spec, [f"{field}={end}"])  # raises if the spec refuses the value
+    return Range(ends[0], ends[1], log=bool(rest), integer=all(type(end) is int for end in ends))
 
 
-def _choice(spec: Any, field: str, text: str) -> Choice:
-    # The numbers of one value are joined by x, as in hidden=64x64,256x256: a comma is between two values.
+def _choice(spec: LoopSettings, field: str, text: str) -> Choice:
+    # A comma separates two values, so the numbers of one value are joined by x: hidden=64x64,256x256.
     values = tuple(re.sub(r"(?<=\d)x(?=\d)", ",", value.strip()) for value in text.split(","))
     for value in values:
-        apply_settings(spec, [f"{field}={value}"])  # the same
+        apply_settings(spec, [f"{field}={value}"])  # raises if the spec refuses the value
     return Choice(values)

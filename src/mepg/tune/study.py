@@ -1,306 +1,251 @@
 """A study: trials that Optuna proposes, each carried out as runs with several seeds.
 
-A trial's score is the mean over its seeds of the mean return of a run's last `LAST` evaluations. While its runs go on,
-the same mean over what there is so far says whether it is worth going on.
-
-    journal.log            Optuna's own record: every proposal, and what came of it
-    trials/0003-seed1/     a run like any other
-    logs/                  what the runs printed
-    best.json              the best settings so far, as `mepg train --config` takes them
+journal.log            Optuna's own record: every proposal, and what came of it
+trials/0003-seed1/     a run like any other
+logs/                  what the runs printed
+best.json              the best settings so far, as `mepg train --config` takes them
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from mepg.errors import UsageError
-from mepg.scheduler.jobs import Job, Progress
-from mepg.scheduler.schedule import POLL, Failure
-from mepg.scheduler.worker import PATIENCE
-from mepg.settings import apply_settings
+from mepg.scheduler.jobs import Job
+from mepg.scheduler.schedule import Failure
+from mepg.scheduler.worker import wait_for_predecessor
 from mepg.storage.checkpoint import Checkpoints
-from mepg.storage.files import write_json
+from mepg.storage.files import Damaged, Unreadable, is_there, names_in, not_writable, read_whole, write_json
 from mepg.storage.folder import Folder
 from mepg.training.config import Config
-from mepg.tune.space import Choice, Range, Space
-from mepg.words import many
+from mepg.tune.objective import Objective, intermediate_scores
 
-LAST = 5  # evaluations of a run that its score is the mean of: the end of learning, not a lucky moment
-FIRST_TRIALS = 5  # that are never given up: the others are compared with their median
-LOOK_EVERY = 1.0  # seconds between two looks at what the runs have measured
-MOST_SEEDS = 10_000  # of a trial
-NAME = "mepg"
+if TYPE_CHECKING:
+    import optuna
 
-
-@dataclass(frozen=True, kw_only=True)
-class Question:
-    """What is searched for. The same question continues a study; another one needs another folder."""
-
-    run: Config  # with seed 0, and without what a trial changes
-    settings: tuple[str, ...]  # of its spec, the same in every trial
-    space: Space
-    seeds: int
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.seeds <= MOST_SEEDS:
-            raise UsageError(f"seeds must be in [1, {MOST_SEEDS}], not {self.seeds}")
-        if "warmup" not in self.space:
-            self._require_learning(self.run)  # what every trial would say
-
-    def config(self, settings: Sequence[str], seed: int) -> Config:
-        """One seed's run of a trial with these settings."""
-        spec = apply_settings(self.run.spec, settings)
-        return self._require_learning(replace(self.run, spec=spec, seed=seed))
-
-    def _require_learning(self, config: Config) -> Config:
-        """Refuse a run that ends within its warm-up."""
-        if config.spec.warmup >= config.steps:
-            raise UsageError(
-                f"nothing is learned in {many(config.steps, 'step')}: "
-                f"the warm-up is {config.spec.warmup:,}; --set warmup=1000"
-            )
-        return config
-
-    def shared(self) -> dict[str, Any]:
-        """What is the same in all runs, as `mepg train --config` takes it."""
-        return {name: value for name, value in self.run.to_json().items() if name not in ("spec", "seed", "threads")}
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON, to compare it with the question of the study in the folder."""
-        space = {field: _plain(where) for field, where in self.space.items()}
-        return {**self.shared(), "space": space, "settings": list(self.settings), "seeds": self.seeds}
+STARTUP_TRIALS = 5  # are never pruned: the others are compared with their median
+REPORT_EVERY = 1.0  # seconds between two reports of intermediate scores
+STUDY_NAME = "mepg"
+OBJECTIVE_KEY = "question"  # of the study's user attribute: journals have it under this name
 
 
-class Trial(NamedTuple):
-    """A proposal that is being carried out."""
+class RunningTrial(NamedTuple):
+    """A trial whose runs are being carried out."""
 
-    of_optuna: Any
+    trial: optuna.Trial
     settings: list[str]
     jobs: list[Job]
 
 
-class Outcome(NamedTuple):
-    """A trial's outcome."""
+class FinishedTrial(NamedTuple):
+    """A trial that has ended."""
 
     number: int
     settings: list[str]
-    score: float | None  # None: a run failed
-    given_up: bool
-    reason: str = ""
+    state: str  # as Optuna names it: COMPLETE, PRUNED or FAIL
+    score: float | None  # None: it failed
+    reason: str = ""  # why it failed
 
 
 class Study:
-    """Gives the jobs of its trials as there is room for them, watches them, and tells Optuna what came of them."""
+    """Asks Optuna for trials, hands out their jobs, and tells Optuna what came of them.
 
-    def __init__(self, question: Question, folder: Path, trials: int, say: Callable[[Outcome], None]) -> None:
-        self._optuna = require_optuna()
-        self.question, self.folder = question, folder
-        self._wanted, self._say = trials, say
+    Its owner carries the jobs out, and calls `update` while they run. `callback` is called with each trial that ends.
+    """
+
+    def __init__(
+        self, objective: Objective, folder: Path, trials: int, callback: Callable[[FinishedTrial], None]
+    ) -> None:
+        require_optuna()
+        self.objective, self.folder = objective, folder
+        self._wanted, self._callback = trials, callback
         self._study = self._open(folder / "journal.log")
-        self._open_trials: dict[int, Trial] = {}
-        self._looked = 0.0
+        self._running: dict[int, RunningTrial] = {}
+        self._reported = 0.0
 
     def jobs(self) -> Iterator[Job]:
         """The jobs of trials that an earlier process left, then of new trials, until there are as many as wanted."""
-        left = [trial for trial in self._study.trials if trial.state == self._optuna.trial.TrialState.RUNNING]
-        for trial in left:
-            for job in self._begin(self._optuna.trial.Trial(self._study, trial._trial_id)):
-                _wait_for(job.folder)
+        from optuna.trial import Trial
+
+        for left in self._trials("RUNNING"):
+            for job in self._start(Trial(self._study, left._trial_id)):
+                wait_for_predecessor(Folder(job.folder))
                 yield job
         while len(self._study.trials) < self._wanted:
-            self.look()  # the next proposal should know all results so far
-            yield from self._begin(self._study.ask())
+            self.report()  # the next proposal should know all results so far
+            yield from self._start(self._study.ask())
 
-    def show(self, going_on: dict[Job, Progress], finished: int, failures: Sequence[Failure]) -> None:  # noqa: ARG002
-        """Called several times a second while runs go on."""
+    def update(self, failures: Iterable[Failure]) -> None:
+        """Fail the trials of runs that failed; now and then, report what the others have measured."""
         for failure in failures:
-            for number, trial in list(self._open_trials.items()):
-                if failure.job in trial.jobs:
-                    self._end(number, None, reason=failure.reason)
-        if time.monotonic() - self._looked > LOOK_EVERY:
-            self.look()
+            for number, running in list(self._running.items()):
+                if failure.job in running.jobs:
+                    self._tell(number, "FAIL", reason=failure.reason)
+        if time.monotonic() - self._reported > REPORT_EVERY:
+            self.report()
 
-    def unwanted(self, job: Job) -> bool:
-        """Whether it belongs to a trial that has ended."""
-        return not any(job in trial.jobs for trial in self._open_trials.values())
-
-    def look(self) -> None:
-        """Read what the runs have measured, tell Optuna, and end the trials that are complete or to be given up."""
-        self._looked = time.monotonic()
-        for number, trial in list(self._open_trials.items()):
-            scores = trial_scores(trial.jobs)
-            told = self._study.trials[number].intermediate_values
+    def report(self) -> None:
+        """Report intermediate scores to Optuna, and end the trials that are complete or to be pruned."""
+        self._reported = time.monotonic()
+        for number, (trial, _, jobs) in list(self._running.items()):
+            scores = intermediate_scores(jobs)
+            reported = self._study.trials[number].intermediate_values
             for step, score in scores.items():
-                if step not in told:
-                    trial.of_optuna.report(score, step)
-            if all(job.finished() for job in trial.jobs):
-                self._end(number, scores[max(scores)])
-            elif scores and trial.of_optuna.should_prune():
-                self._end(number, scores[max(scores)], given_up=True)
+                if step not in reported:
+                    trial.report(score, step)
+            if all(job.finished() for job in jobs):
+                self._tell(number, "COMPLETE", scores[max(scores)])
+            elif scores and trial.should_prune():
+                self._tell(number, "PRUNED", scores[max(scores)])
 
-    def best(self) -> Outcome | None:
+    def has_ended(self, job: Job) -> bool:
+        """Whether the job's trial has ended, so that its other runs need not go on."""
+        return not any(job in running.jobs for running in self._running.values())
+
+    def best(self) -> FinishedTrial | None:
         """The best complete trial, if there is one."""
-        complete = [trial for trial in self._study.trials if trial.state == self._optuna.trial.TrialState.COMPLETE]
+        complete = self._trials("COMPLETE")
         if not complete:
             return None
         try:
             trial = max(complete, key=lambda trial: trial.value)
-            settings = self._settings(trial.params)
-            measured = trial_scores(self._jobs(trial.number, settings))
+            settings = self.objective.settings_from(trial.params)
+            scores = intermediate_scores(self._jobs(trial.number, settings))
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"{self.folder} is damaged: its journal lacks {error}") from None
-        if measured and not np.isclose(measured[max(measured)], trial.value):
+        if scores and not np.isclose(scores[max(scores)], trial.value):
             raise UsageError(
                 f"{self.folder} is damaged: its journal says that trial {trial.number} scored {trial.value:g}, "
-                f"and its runs {measured[max(measured)]:g}"
+                f"and its runs {scores[max(scores)]:g}"
             )
-        return Outcome(trial.number, settings, trial.value, given_up=False)
+        return FinishedTrial(trial.number, settings, "COMPLETE", trial.value)
 
     def counts(self) -> dict[str, int]:
-        """How many trials had which outcome."""
-        states = [trial.state.name for trial in self._study.trials]
-        names = {"complete": "COMPLETE", "given_up": "PRUNED", "failed": "FAIL", "unfinished": "RUNNING"}
-        return {name: states.count(state) for name, state in names.items()}
+        """How many trials are in which state."""
+        states = {"complete": "COMPLETE", "given_up": "PRUNED", "failed": "FAIL", "unfinished": "RUNNING"}
+        return {name: len(self._trials(state)) for name, state in states.items()}
 
-    def _begin(self, of_optuna: Any) -> Iterator[Job]:
-        settings = self._settings({field: _propose(of_optuna, field, at) for field, at in self.question.space.items()})
-        number = of_optuna.number
-        self._open_trials[number] = Trial(of_optuna, settings, [])
+    def _trials(self, state: str) -> list[Any]:  # FrozenTrial, of which a damaged journal may lack anything
+        return [trial for trial in self._study.trials if trial.state.name == state]
+
+    def _jobs(self, number: int, settings: list[str]) -> list[Job]:
+        return self.objective.jobs(settings, self.folder / "trials", number)
+
+    def _start(self, trial: optuna.Trial) -> Iterator[Job]:
+        """The jobs of a trial that are not finished yet."""
+        space = self.objective.space
+        settings = self.objective.settings_from({field: space[field].suggest(trial, field) for field in space})
+        self._running[trial.number] = RunningTrial(trial, settings, [])
         try:
-            jobs = self._jobs(number, settings)
+            jobs = self._jobs(trial.number, settings)
             missing = [job for job in jobs if not job.finished()]
-        except UsageError as error:  # settings that do not go together, or something else that lies there
-            self._end(number, None, reason=str(error))
+        except Unreadable:  # which says nothing about the trial
+            raise
+        except UsageError as error:  # settings that exclude each other, or a folder that holds something else
+            self._tell(trial.number, "FAIL", reason=str(error))
             return
-        self._open_trials[number] = Trial(of_optuna, settings, jobs)
+        self._running[trial.number] = RunningTrial(trial, settings, jobs)
         yield from missing
 
-    def _jobs(self, number: int, settings: Sequence[str]) -> list[Job]:
-        seeds, trials = range(self.question.seeds), self.folder / "trials"
-        configs = [self.question.config(settings, seed) for seed in seeds]
-        return [Job(config, trials / f"{number:04d}-seed{config.seed}") for config in configs]
+    def _tell(self, number: int, state: str, score: float | None = None, reason: str = "") -> None:
+        """Tell Optuna how a trial ended."""
+        from optuna.trial import TrialState
 
-    def _settings(self, params: dict[str, Any]) -> list[str]:
-        return [f"{field}={where.setting(params[field])}" for field, where in self.question.space.items()]
-
-    def _end(self, number: int, score: float | None, *, given_up: bool = False, reason: str = "") -> None:
-        trial, state = self._open_trials.pop(number), self._optuna.trial.TrialState
-        if score is None:
-            self._study.tell(trial.of_optuna, state=state.FAIL)
-        elif given_up:
-            self._study.tell(trial.of_optuna, state=state.PRUNED)
-            for job in trial.jobs:
-                # It will not continue, and this is nearly all of its size.
-                Checkpoints(job.folder, job.config).drop_replay()
-        else:
-            self._study.tell(trial.of_optuna, score)
+        trial, settings, jobs = self._running.pop(number)
+        self._study.tell(trial, score if state == "COMPLETE" else None, TrialState[state])
+        if state == "COMPLETE":
             self._write_best()
-        self._say(Outcome(number, trial.settings, score, given_up, reason))
+        elif state == "PRUNED":
+            for job in jobs:  # the replay buffer is nearly all of its size
+                Checkpoints(job.folder, job.config).drop_replay()
+        self._callback(FinishedTrial(number, settings, state, score, reason))
 
     def _write_best(self) -> None:
-        best, question = self.best(), self.question
+        best, objective = self.best(), self.objective
         assert best is not None
-        about = {"trial": best.number, "score": best.score, "seeds": question.seeds, **self.counts()}
-        settings = [*question.settings, *best.settings]
-        write_json(self.folder / "best.json", {**question.shared(), "set": settings, "about": about})
+        about = {"trial": best.number, "score": best.score, "seeds": objective.seeds, **self.counts()}
+        settings = [*objective.settings, *best.settings]
+        write_json(self.folder / "best.json", {**objective.shared(), "set": settings, "about": about})
 
-    def _open(self, journal: Path) -> Any:
-        """The study in the journal, or a new one; a UsageError if it is about something else, or damaged."""
-        if Folder(self.folder).config_file.exists():
+    def _open(self, journal: Path) -> optuna.Study:
+        """The study in the journal, or a new one; a UsageError if it is another study, or damaged."""
+        if is_there(Folder(self.folder).config_file):
             raise UsageError(f"{self.folder} holds a run; choose another --out")
-        _drop_half_line(journal)
+        _drop_partial_line(journal)
         try:
-            study = self._read(journal)
-            begun = [int(path.name[:4]) for path in (self.folder / "trials").glob("[0-9][0-9][0-9][0-9]-seed*")]
-            if begun and max(begun) >= len(study.trials):
-                raise UsageError(f"{journal} is damaged: it does not know of trial {max(begun)}, whose runs are there")
+            study = self._load(journal)
+            matches = (re.match(r"([0-9]{4})-seed", name) for name in names_in(self.folder / "trials"))
+            started = [int(match[1]) for match in matches if match]
+            if started and max(started) >= len(study.trials):
+                raise UsageError(
+                    f"{journal} is damaged: it does not know of trial {max(started)}, whose runs are there"
+                )
             return study
         except UsageError:
             raise
-        except Exception as error:  # whatever Optuna's own reader stumbles over
+        except OSError as error:
+            raise not_writable(self.folder, error) from None
+        except Exception as error:  # whatever Optuna's own reader raises
             raise UsageError(f"{journal} is not a journal of Optuna, or it is damaged: {error!r}") from None
 
-    def _read(self, journal: Path) -> Any:
-        optuna, run = self._optuna, self.question.run
-        backend = optuna.storages.journal.JournalFileBackend(str(journal), lock_obj=_NoLock())
-        storage = optuna.storages.JournalStorage(backend)
+    def _load(self, journal: Path) -> optuna.Study:
+        import optuna
+        from optuna.storages.journal import JournalFileBackend
+
+        lock: Any = _NoLock()  # Optuna calls nothing but these two methods
+        storage = optuna.storages.JournalStorage(JournalFileBackend(str(journal), lock_obj=lock))
         studies = {study.study_name: study for study in optuna.get_all_study_summaries(storage)}
-        if studies and NAME not in studies:
+        if studies and STUDY_NAME not in studies:
             raise UsageError(f"{journal} holds another study, {next(iter(studies))!r}; choose another --out")
-        asked: Any = studies[NAME].user_attrs.get("question") if studies else None
-        if asked and run.backend == "auto":  # as a run, it goes on with what it was begun with
-            backend_there = asked.get("backend", Config.backend)
-            self.question = replace(self.question, run=replace(run, backend=backend_there))
-        ours = self.question.to_json()
-        for name in {**ours, **asked} if asked else ():
-            usual = getattr(Config, name, None)  # of a setting that came after the study
-            there, here = asked.get(name, usual), ours.get(name, usual)
+        stored: Any = studies[STUDY_NAME].user_attrs.get(OBJECTIVE_KEY) if studies else None
+        if stored:
+            self._require_same_objective(stored, journal)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            # Each process draws numbers of its own: with one seed, the second would propose what the first did.
+            seed = studies[STUDY_NAME].n_trials if studies else 0
+            sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+        quarter = self.objective.run.steps // 4
+        pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS, n_warmup_steps=quarter)
+        options: Any = {"study_name": STUDY_NAME, "storage": storage, "sampler": sampler, "pruner": pruner}
+        study = optuna.load_study(**options) if studies else optuna.create_study(direction="maximize", **options)
+        if stored is None:
+            study.set_user_attr(OBJECTIVE_KEY, self.objective.to_json())
+        return study
+
+    def _require_same_objective(self, stored: dict[str, Any], journal: Path) -> None:
+        """Refuse a study of another objective. A backend that is left open is that of the study, as for a run."""
+        run = self.objective.run
+        if run.backend == "auto":
+            backend = stored.get("backend", Config.backend)
+            self.objective = replace(self.objective, run=replace(run, backend=backend))
+        current = self.objective.to_json()
+        for name in {**current, **stored}:
+            default = getattr(Config, name, None)  # of a setting that is newer than the study
+            there, here = stored.get(name, default), current.get(name, default)
             if there != here:
                 raise UsageError(
                     f"{journal} holds another study ({name}: {there} there, {here} here); choose another --out"
                 )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            # Every options draws numbers of its own: with one seed, a second would propose what the first did.
-            seed = studies[NAME].n_trials if studies else 0
-            sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
-        pruner = optuna.pruners.MedianPruner(n_startup_trials=FIRST_TRIALS, n_warmup_steps=self.question.run.steps // 4)
-        how = {"study_name": NAME, "storage": storage, "sampler": sampler, "pruner": pruner}
-        study = optuna.load_study(**how) if studies else optuna.create_study(direction="maximize", **how)
-        if asked is None:
-            study.set_user_attr("question", ours)
-        return study
 
 
-def trial_scores(jobs: Sequence[Job]) -> dict[int, float]:
-    """The trial's score after each evaluation that all of its runs have reached."""
-    runs = []
-    for job in jobs:
-        folder = Folder(job.folder)
-        evaluations = folder.evaluations(job.config) if folder.evaluations_file.exists() else {}
-        runs.append({step: np.mean([episode.total for episode in each]) for step, each in evaluations.items()})
-    steps = [step for step in runs[0] if all(step in run for run in runs)]
-    return {
-        step: float(np.mean([np.mean([run[s] for s in steps[max(0, i + 1 - LAST) : i + 1]]) for run in runs]))
-        for i, step in enumerate(steps)
-    }
-
-
-def require_optuna() -> Any:
-    """The package, quiet; a UsageError says how to install it."""
+def require_optuna() -> None:
+    """Import and silence Optuna; a UsageError says how to install it."""
     try:
         import optuna
     except ImportError:
         raise UsageError("mepg tune needs Optuna, which is not installed: pip install 'mepg[tune]'") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    return optuna
-
-
-def _propose(trial: Any, field: str, where: Range | Choice) -> Any:
-    """The trial's value of a field; the same one again if it has been asked before."""
-    if isinstance(where, Choice):
-        return trial.suggest_categorical(field, where.values)
-    suggest = trial.suggest_int if where.whole else trial.suggest_float
-    return suggest(field, where.low, where.high, log=where.log)
-
-
-def _wait_for(folder: Path) -> None:
-    """If the process before this one was killed, its runs may still be saving."""
-    deadline = time.monotonic() + PATIENCE
-    while Folder(folder).in_use() and time.monotonic() < deadline:
-        time.sleep(POLL)
-
-
-def _plain(where: Range | Choice) -> list[Any]:
-    return list(where.values) if isinstance(where, Choice) else list(where)
 
 
 class _NoLock:
@@ -313,12 +258,15 @@ class _NoLock:
         pass
 
 
-def _drop_half_line(journal: Path) -> None:
-    """Remove half a last line, left by a killed process: whatever is appended to it would be lost.
+def _drop_partial_line(journal: Path) -> None:
+    """Remove a partial last line, left by a killed process: whatever is appended to it would be lost.
 
     Optuna ignores a last line that it cannot read, and fails on it later: here it is an error at once.
     """
-    content = journal.read_bytes() if journal.exists() else b""
+    try:
+        content = read_whole(journal) if is_there(journal) else b""
+    except Damaged as damage:
+        raise UsageError(f"{journal} is not a journal of Optuna: {damage}") from None
     *lines, last = content.split(b"\n")
     for number, line in enumerate(lines, start=1):
         try:
@@ -326,4 +274,4 @@ def _drop_half_line(journal: Path) -> None:
         except (ValueError, RecursionError):
             raise UsageError(f"{journal} is not a journal of Optuna, or it is damaged: see line {number}") from None
     if last:
-        journal.write_bytes(content[: -len(last)])
+        os.truncate(journal, len(content) - len(last))  # at once: writing it anew could leave half of it

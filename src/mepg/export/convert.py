@@ -1,0 +1,167 @@
+"""Converts a run's policy to ONNX, NumPy or C. The result is compared with the run's policy before it is written.
+
+Without a C compiler, the C file is written without the comparison, and the command says so.
+"""
+
+from __future__ import annotations
+
+import io
+import timeit
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from mepg import __version__
+from mepg.algos import is_mixed
+from mepg.envs.env import Env
+from mepg.envs.spaces import Action, Observation
+from mepg.errors import RunFailure
+from mepg.export.c import to_c
+from mepg.export.compiled import find_compiler, run_compiled
+from mepg.export.numpy import to_npz, write_numpy
+from mepg.export.onnx import open_session, to_onnx
+from mepg.export.operations import ACTION, OBS, PolicyProgram, trace
+from mepg.export.standalone import load_policy as load_standalone
+from mepg.export.standalone import run
+from mepg.jax_defaults import with_jax_defaults
+from mepg.storage.files import write_whole
+from mepg.storage.folder import Folder
+from mepg.storage.policy import Policy, load_policy
+from mepg.training.keys import episode_seed
+
+TOLERANCE = 1e-5  # for actions in [-1, 1], and for the values by which an actor is chosen
+OBSERVATIONS = 256  # to compare on
+CALLS = 1_024  # to measure the latency
+
+
+class Source(NamedTuple):
+    """A policy to be exported, with observations and its actions to compare with."""
+
+    policy: Policy
+    env: Env
+    program: PolicyProgram
+    obs: Observation  # [OBSERVATIONS, S]
+    actions: Action  # in the environment's own bounds
+    rounding: float  # the largest difference to the actions of single observations; large observations cost digits
+
+    @property
+    def about(self) -> dict[str, str | int]:
+        """Metadata for the exported file."""
+        config = self.policy.config
+        names = {"algorithm": config.algorithm, "env": config.env, "mepg": __version__}
+        return {**names, "seed": config.seed, "step": self.policy.step}
+
+
+class Exported(NamedTuple):
+    """The files that were written, and how they compare with the run's policy."""
+
+    files: list[Path]
+    difference: float | None  # the largest, of actions in [-1, 1]; None: not compared, because there is no C compiler
+    undecided: int  # observations for which two actors have the same value, so that rounding decides
+    seconds: float | None  # for one observation; None: not compared
+
+
+def open_run(folder: Folder, env_id: str | None = None, *, best: bool = False) -> Source:
+    """The policy of the run in `folder`, ready to export. `env_id`: see `Folder.env`; `best`: see `load_policy`."""
+    env = Env(folder.env(env_id))
+    policy = _in_full_precision(load_policy(folder, env.spaces, best=best), env)
+    spaces = env.spaces
+
+    def act(state: Any, obs: jax.Array) -> jax.Array:
+        return spaces.actions.scale_in_jax(policy.exploit(state, obs))
+
+    obs = _collect_observations(policy, env)
+    actions = np.asarray(policy.exploit(policy.state, obs))
+    rounding = 0.0  # an index is not rounded; `_ties` finds actions of the same value
+    if spaces.sizes.action_kind == "box":
+        rounding = float(np.abs(actions - np.stack([policy.act(single) for single in obs])).max())
+    return Source(policy, env, trace(act, policy.state, env.sizes.obs), obs, spaces.scale(actions), rounding)
+
+
+def export_onnx(source: Source, path: Path) -> Exported:
+    """Write one file for any ONNX runtime."""
+    about = {name: str(value) for name, value in source.about.items()}
+    content = to_onnx(source.program, source.env.sizes.obs, about)
+    session = open_session(content)
+    checked = _check(source, lambda obs: session.run([ACTION], {OBS: obs})[0])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, content)
+    return checked._replace(files=[path])
+
+
+def export_numpy(source: Source, folder: Path) -> Exported:
+    """Write a file of arrays and a short module that needs only NumPy."""
+    content = to_npz(source.program)
+    checked = _check(source, load_standalone(io.BytesIO(content)))
+    return checked._replace(files=write_numpy(folder, content))
+
+
+def export_c(source: Source, path: Path) -> Exported:
+    """Write one C file. It is compared with the run if there is a C compiler."""
+    sizes, compiler = source.env.sizes, find_compiler()
+    header = to_c(source.program, sizes, source.about)
+    checked = Exported([], None, 0, None)
+    if compiler is not None:
+        actions, seconds = run_compiled(compiler, header, sizes, source.obs, CALLS // OBSERVATIONS)
+        checked = Exported([], *_compare(source, actions.reshape(source.actions.shape)), seconds)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, header.encode())
+    return checked._replace(files=[path])
+
+
+def _in_full_precision(policy: Policy, env: Env) -> Policy:
+    """Mixed precision saves time in training. In an export, other machines would round its sums differently."""
+    spec = policy.config.spec
+    if not is_mixed(spec):
+        return policy
+    agent = replace(policy.config, spec=replace(spec, precision="full")).build(env.sizes)
+    return policy._replace(exploit=with_jax_defaults(jax.jit(agent.exploit)))
+
+
+def _collect_observations(policy: Policy, env: Env) -> Observation:
+    """Observations from episodes of the policy."""
+    collected: list[Observation] = []
+    episode = 0
+    while len(collected) < OBSERVATIONS:
+        obs, over = env.reset(episode_seed(0, "eval", episode)), False
+        while not over and len(collected) < OBSERVATIONS:
+            collected.append(obs)
+            obs, _, _, over, _ = env.step(policy.act(obs))
+        episode += 1
+    return np.stack(collected)
+
+
+def _check(source: Source, act: Callable[[Observation], Action]) -> Exported:
+    """Compare the actions for a single observation and for a batch. The latency is the median of many calls."""
+    actions = np.concatenate([act(source.obs[:1]), act(source.obs[1:])])
+    seconds = float(np.median(timeit.repeat(lambda: act(source.obs[:1]), number=1, repeat=CALLS)))
+    return Exported([], *_compare(source, actions), seconds)
+
+
+def _compare(source: Source, actions: Any) -> tuple[float, int]:
+    """The largest difference to the run's actions, and the number of ties; a RunFailure if it exceeds the tolerance."""
+    unscale = source.env.spaces.unscale
+    differences = np.abs(unscale(actions) - unscale(source.actions))
+    tolerance = max(TOLERANCE, 2 * source.rounding)
+    ties = _ties(source.program, source.obs) & (differences > tolerance).any(axis=1)
+    difference = float(differences[~ties].max(initial=0))
+    if not difference <= tolerance:
+        raise RunFailure(
+            f"the exported policy differs from the run's policy by {difference:.1g}, more than {tolerance:.0e}: "
+            "nothing was written"
+        )
+    return difference, int(ties.sum())
+
+
+def _ties(program: PolicyProgram, obs: Observation) -> Any:
+    """Where the two best choices have the same value, up to rounding, so that either is right. [B]"""
+    values, ties = run(program.operations, program.constants, obs), np.zeros(len(obs), bool)
+    for operation in program.operations:
+        if operation.name == "argmax":
+            ranked = np.sort(np.moveaxis(values[operation.inputs[0]], operation.attributes["axis"], 0), axis=0)
+            ties |= ranked[-1] - ranked[-2:][0] <= TOLERANCE * np.maximum(1, np.abs(ranked[-1]))
+    return ties
