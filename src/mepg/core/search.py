@@ -1,4 +1,4 @@
-"""Directed exploration: of several proposed actions, the one with the best upper confidence bound or Thompson sample."""
+"""Directed exploration: of several proposed actions, the one with the best confidence bound or Thompson sample."""
 
 from __future__ import annotations
 
