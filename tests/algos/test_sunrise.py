@@ -45,7 +45,9 @@ def deterministic_members(actions, slopes):
 
 
 def import_named(spec, state, next_obs, temperature):
-    return backup_weights(make_policy(spec, TINY), make_critics(spec, TINY), state.members, next_obs, KEY, temperature)
+    return backup_weights(
+        make_policy(spec, TINY), make_critics(spec, TINY), spec, state.members, next_obs, KEY, temperature
+    )
 
 
 def test_backup_weights_by_hand():

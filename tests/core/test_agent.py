@@ -13,7 +13,7 @@ import pytest
 from mepg.algos import algorithms
 from mepg.algos.mepg import ME_SAC
 from mepg.algos.sac import SAC
-from mepg.core.spec import Dropout, Noise, Quantiles, Search, Spec, Temperature
+from mepg.core.spec import Dropout, Noise, Pessimism, PolicyAverage, Quantiles, Search, Spec, Temperature
 from mepg.core.types import AgentState, Trainable
 from mepg.storage.checkpoint import flatten, unflatten
 from mepg.storage.files import read_arrays, write_arrays
@@ -155,6 +155,15 @@ def test_policy_metrics_count_only_where_the_policy_moved():
 OTHERS = {
     "exploration": [Noise(std=0.3)],
     "search": [Search(), Search(how="thompson")],
+    "pessimism": [Pessimism()],
+    "pessimism.beta": [0.5],
+    "pessimism.policy": [True],
+    "policy_average": [PolicyAverage(rate=0.1), PolicyAverage(rate=0.1, use="acting")],
+    "policy_average.rate": [0.3],
+    "policy_average.use": ["acting", "targets"],
+    "minto": [True],
+    "lr_decay": [1000],
+    "dropout.shared": [True],
     "quantiles": [Quantiles(count=5)],
     "quantiles.count": [5],
     "quantiles.dropped": [1],
@@ -260,7 +269,9 @@ def program(name, spec):
     [
         ("ace", {}),
         ("me-sac", {"search": Search(how="thompson")}),
-        ("me-dqn", {"search": Search(), "max_grad_norm": 1.0}),
+        ("me-dqn", {"search": Search(), "max_grad_norm": 1.0, "pessimism": Pessimism()}),
+        ("me-sac-discrete", {"pessimism": Pessimism(), "policy_average": PolicyAverage()}),
+        ("me-crossq", {"pessimism": Pessimism(), "policy_average": PolicyAverage(rate=0.1)}),
     ]
     + [pytest.param("me-ddpg", given, marks=pytest.mark.slow) for given in ({}, {"search": Search()})]
     + [pytest.param("sac", {}, marks=pytest.mark.slow)]

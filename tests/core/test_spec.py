@@ -11,7 +11,7 @@ from mepg.algos.dqn import DQN, Epsilon, ValueSpec
 from mepg.algos.mepg import ME_DDPG, ME_SAC
 from mepg.algos.sac import SAC
 from mepg.algos.sunrise import SUNRISE
-from mepg.core.spec import Dropout, Gaussian, Noise, Quantiles, Search, Spec, Temperature
+from mepg.core.spec import Dropout, Gaussian, Noise, Pessimism, PolicyAverage, Quantiles, Search, Spec, Temperature
 from mepg.settings import from_json, to_json
 
 OF_ITS_OWN = (CrossQ,)  # with their authors' settings
@@ -166,3 +166,26 @@ def test_looking_ahead_is_a_field_of_all_and_one_step_by_default(name):
     further = replace(spec, n_step=3)
     assert to_json(further)["n_step"] == 3
     assert from_json(type(spec), to_json(further)) == further
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"dropout": None}, "pessimism needs masks.*set dropout.p, or pessimism=none"),
+        ({"dropout": Dropout(layers="all")}, "set dropout.layers=last"),
+        ({"layer_norm": True, "dropout": Dropout(place="before")}, "set dropout.layers=last and dropout.place=after"),
+    ],
+)
+def test_pessimism_without_a_closed_form_is_refused(changes, says):
+    with pytest.raises(ValueError, match=says):
+        Spec(pessimism=Pessimism(), **changes)
+
+
+@pytest.mark.parametrize("beta", [-0.1, 10.1])
+def test_beta_has_bounds(beta):
+    with pytest.raises(ValueError, match=r"beta must be in \[0, 10\]"):
+        Pessimism(beta=beta)
+
+
+def test_an_average_at_the_targets_rate_is_the_targets():
+    assert Spec(policy_average=PolicyAverage(rate=0.005)) == Spec(policy_average=PolicyAverage())

@@ -1,16 +1,22 @@
 """What a policy and a temperature learn from, by hand."""
 
+import itertools
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from mepg.algos import algorithms
+from mepg.core.agent import build
 from mepg.core.critics import make_critics
 from mepg.core.nets import Layer
 from mepg.core.policies import make_policy
-from mepg.core.spec import Spec
+from mepg.core.spec import Dropout, Gaussian, Noise, Pessimism, PolicyAverage, Spec
 from mepg.core.types import Sizes
 from mepg.core.update import policy_loss, temperature_loss
+from tests.conftest import SIZES, draw, jit_quickly, make_batch
 
 ONE = Sizes(obs=1, action=1)
 
@@ -43,3 +49,65 @@ def test_temperature_loss_by_hand():
     """Eq. (8) with log pi = -2, H = -1: -0.5 * (-2 - 1) = 1.5; entropy above the target pulls alpha down."""
     assert temperature_loss(jnp.float32(0.5), jnp.array([-2.0, -2.0]), -1.0) == 1.5
     assert jax.grad(temperature_loss)(jnp.float32(0.5), jnp.array([-2.0]), -1.0) == 3.0
+
+
+def states(spec, count=4):
+    """The states before and after each update, on batches that differ."""
+    agent = build(spec, SIZES)
+    state, step = jit_quickly(agent.init)(jax.random.key(0)), jit_quickly(agent.update)
+    history = [state]
+    for number in range(count):
+        state, _ = step(state, make_batch(seed=number), jax.random.key(number))
+        history.append(state)
+    return agent, history
+
+
+GAUSSIAN = Spec(hidden=(16, 16), gaussian=Gaussian(), dropout=Dropout(), target_every=1)
+
+
+@pytest.mark.parametrize("rate", [None, 0.3])
+def test_the_average_follows_the_policy(rate):
+    """phi_avg <- rate phi + (1 - rate) phi_avg."""
+    _, history = states(replace(GAUSSIAN, policy_average=PolicyAverage(rate=rate), target_rate=0.1))
+    eta = 0.1 if rate is None else rate
+    for before, after in itertools.pairwise(history):
+        expected = jax.tree.map(lambda a, p: (1 - eta) * a + eta * p, before.policy_average, after.actor.params)
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-6), expected, after.policy_average)
+
+
+@pytest.mark.parametrize("use", ["acting", "targets", "both"])
+def test_who_uses_the_average(use):
+    """Acting with it leaves what is learned as it was; choosing a' by it changes y, and so theta."""
+    agent, (*_, averaged) = states(replace(GAUSSIAN, policy_average=PolicyAverage(use=use)))
+    plain_agent, (*_, plain) = states(GAUSSIAN)
+    obs, key = draw(5, SIZES.obs), jax.random.key(3)
+    phi = averaged.actor.params if use == "targets" else averaged.policy_average
+    as_plain = averaged._replace(actor=averaged.actor._replace(params=phi), policy_average=None)
+    assert np.array_equal(agent.exploit(averaged, obs), plain_agent.exploit(as_plain, obs))
+    taken, expected = (each.explore(s, (), obs, key)[0] for each, s in ((agent, averaged), (plain_agent, as_plain)))
+    assert np.array_equal(taken, expected)
+    same = jax.tree.all(jax.tree.map(np.array_equal, averaged.critic.params, plain.critic.params))
+    assert same == (use == "acting")
+
+
+def test_a_deterministic_policy_has_a_target_and_an_average():
+    spec = Spec(hidden=(16,), exploration=Noise(std=0.1), policy_average=PolicyAverage(rate=0.5))
+    _, (*_, state) = states(spec)
+    different = jax.tree.map(lambda x, y: not np.array_equal(x, y), state.actor.target, state.policy_average)
+    assert jax.tree.all(different)
+
+
+def test_pessimism_lowers_y_by_beta_sigma():
+    """With s' the same for all and gamma = 1, y falls by beta sigma, and so, after one step, does the mean of Q."""
+    low, high = (replace(GAUSSIAN, pessimism=pessimism) for pessimism in (Pessimism(beta=5.0), None))
+    (_, (*_, a)), (_, (*_, b)) = states(low, 50), states(high, 50)
+    batch, critics = make_batch(seed=99), make_critics(GAUSSIAN, SIZES)
+    assert critics.q(a.critic.params, batch.obs, batch.action).mean() < (
+        critics.q(b.critic.params, batch.obs, batch.action).mean()
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in algorithms() if name.startswith("me-")])
+def test_without_beta_there_is_no_pessimism(name):
+    spec = algorithms()[name].spec
+    assert replace(spec, pessimism=Pessimism(beta=0)) == spec

@@ -24,7 +24,16 @@ from mepg.core.nets import BatchNorm, Layer, Mask, Mlp, Network, affine, make_ne
 from mepg.core.policies import add_noise, head_width, make_policy
 from mepg.core.spec import Dropout, Gaussian, Spec, Temperature, require
 from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metrics, Sizes, Trainable
-from mepg.core.update import Networks, adam_step, as_metrics, improve_policy, policy_step, temperature_of
+from mepg.core.update import (
+    Networks,
+    adam_step,
+    as_metrics,
+    improve_policy,
+    next_policy,
+    policy_step,
+    temperature_of,
+    update_targets,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,9 +75,13 @@ class CrossQ(Spec):
             "subset": None,
             "layer_norm": False,
             "quantiles": None,
+            "minto": False,
+            "lr_decay": None,
         }.items():
             value = getattr(self, name)
             require(value == only, name, f"{str(only).lower()} in CrossQ", value)
+        if self.policy_average is not None and self.policy_average.rate is None:
+            raise ValueError("policy_average.rate must be set: CrossQ has no target networks whose rate it could have")
         if self.gaussian is None:
             raise ValueError("gaussian must be set: CrossQ has a stochastic policy")
         widths = 1 <= len(self.actor_hidden) <= 100 and all(1 <= width <= 65_536 for width in self.actor_hidden)
@@ -111,7 +124,7 @@ def build(spec: CrossQ, sizes: Sizes) -> Agent:
             return actor._replace(params=with_statistics(actor.params, moved)), temperature, metrics
 
         state, policy_metrics = improve_policy(networks, spec, state, batch, k_policy, k_policy_mask, step=step)
-        return state, as_metrics(metrics) | policy_metrics
+        return update_targets(spec, state), as_metrics(metrics) | policy_metrics
 
     return agent.make_agent(networks, spec, update)._replace(init=init)
 
@@ -128,9 +141,8 @@ def critic_step(
     """theta moves down the gradient of Eq. (4), both sides of which are one forward pass through theta."""
     k_mask, k_action, k_smoothing, _ = jax.random.split(key, 4)
     mask = _both_halves(*draw_masks(spec, len(batch.reward), k_mask), len(batch.reward))  # [N, 2 B, H]
-    next_action, next_log_prob = networks.actor.sample(
-        state.actor.params, state.critic.params, batch.next_obs, k_action
-    )
+    phi = next_policy(spec, state)
+    next_action, next_log_prob = networks.actor.sample(phi, state.critic.params, batch.next_obs, k_action)
     next_action = add_noise(spec.smoothing, next_action, k_smoothing)
     entropy_cost = temperature_of(spec, state) * next_log_prob
     x = jnp.concatenate([batch.obs, batch.action], axis=-1)

@@ -129,7 +129,7 @@ def build(spec: ValueSpec, sizes: Sizes) -> Agent:
 
 def best_action(spec: ValueSpec, critics: Critics, theta: Mlp, obs: Array, mask: Mask | None) -> Array:
     """argmax_a Q(s, a; theta), its index. [B, 1]"""
-    q = reduce_critics(spec, critics.each(theta, obs, mask))
+    q = reduce_critics(spec, *critics.each(theta, obs, mask))
     return q.argmax(axis=-1, keepdims=True).astype(jnp.float32)
 
 

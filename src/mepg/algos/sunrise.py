@@ -16,10 +16,10 @@ from mepg.core.critics import Critics, make_critics
 from mepg.core.nets import Mlp
 from mepg.core.policies import Policy, best_proposal, make_policy
 from mepg.core.posterior import beliefs
-from mepg.core.spec import Spec, require
+from mepg.core.spec import ActorSpec, Spec, require
 from mepg.core.threefry import same_kind
 from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metrics, Sizes, Trainable, Weights
-from mepg.core.update import as_metrics
+from mepg.core.update import as_metrics, next_policy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class SunriseState(NamedTuple):
 
 
 # Members differ in all but how often they were updated: so a delay stays one decision for all of them.
-MEMBERS = AgentState(updates=None, actor=0, critic=0, temperature=0)  # type: ignore[arg-type]
+MEMBERS = AgentState(updates=None, actor=0, critic=0, temperature=0, policy_average=0)  # type: ignore[arg-type]
 
 
 def build(spec: Sunrise, sizes: Sizes) -> Agent:
@@ -92,7 +92,7 @@ def build(spec: Sunrise, sizes: Sizes) -> Agent:
         backup_weight, bits = jnp.ones(len(batch.reward)), jnp.ones((spec.members, len(batch.reward)))
         if spec.backup_temperature is not None:
             backup_weight = backup_weights(
-                policy, critics, state.members, batch.next_obs, k_weight, spec.backup_temperature
+                policy, critics, spec, state.members, batch.next_obs, k_weight, spec.backup_temperature
             )
         if spec.bootstrap is not None:
             bits = bootstrap_bits(same_kind(state.bootstrap), batch.number, spec.bootstrap, spec.members)
@@ -137,17 +137,22 @@ def bootstrap_bits(key: Key, numbers: Array, probability: float, members: int) -
 
 
 def backup_weights(
-    policy: Policy, critics: Critics, members: AgentState, next_obs: Array, key: Key, temperature: float
+    policy: Policy,
+    critics: Critics,
+    spec: ActorSpec,
+    members: AgentState,
+    next_obs: Array,
+    key: Key,
+    temperature: float,
 ) -> Array:
     """w(s') = sigmoid(-T std) + 0.5, std over all members' target critics, each at its own member's action. [B]"""
 
-    def next_q(actor: Trainable, critic: Trainable, k: Key) -> Array:
-        phi_next = actor.params if actor.target is None else actor.target
-        action, _ = policy.sample(phi_next, next_obs, k)
+    def next_q(phi: Mlp, critic: Trainable, k: Key) -> Array:
+        action, _ = policy.sample(phi, next_obs, k)
         return critics.q(critic.target, next_obs, action)  # [N, B]
 
     keys = jax.random.split(key, len(members.critic.params[0].b))
-    q = jax.vmap(next_q)(members.actor, members.critic, keys)  # [M, N, B]
+    q = jax.vmap(next_q)(next_policy(spec, members), members.critic, keys)  # [M, N, B]
     return jax.nn.sigmoid(-temperature * q.std(axis=(0, 1))) + 0.5
 
 

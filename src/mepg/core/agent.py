@@ -16,7 +16,7 @@ from mepg.core.posterior import beliefs
 from mepg.core.search import begin_search, choose_proposal
 from mepg.core.spec import ActorSpec, Spec
 from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metrics, Sizes, Trainable
-from mepg.core.update import Actor, Networks, init_trainable, policy_loss, temperature_of, update
+from mepg.core.update import Actor, Networks, acting_policy, init_trainable, policy_loss, temperature_of, update
 
 Update = Callable[[AgentState, Batch, Key], tuple[AgentState, Metrics]]
 
@@ -50,7 +50,7 @@ def make_agent(nets: Networks, spec: Spec, update: Update) -> Agent:
     return Agent(
         init=partial(init, nets, spec),
         explore=partial(explore, nets, spec),
-        exploit=partial(exploit, nets),
+        exploit=partial(exploit, nets, spec),
         update=update,
         begin=partial(begin_search, spec.search, spec),
         beliefs=beliefs(nets.critics, lambda state: state.critic.params, partial(play, nets, spec), spec),
@@ -64,11 +64,13 @@ def init(nets: Networks, spec: ActorSpec, key: Key) -> AgentState:
     if spec.temperature is not None and spec.temperature.lr is not None:
         log_alpha = jnp.log(jnp.float32(spec.temperature.initial))
         temperature = init_trainable(log_alpha, spec.temperature.lr, with_target=False)
+    actor = init_trainable(nets.actor.init(k_actor), spec.actor_lr, with_target=not spec.stochastic)
     return AgentState(
         updates=jnp.int32(0),
-        actor=init_trainable(nets.actor.init(k_actor), spec.actor_lr, with_target=not spec.stochastic),
+        actor=actor,
         critic=init_trainable(nets.critics.init(k_critic), spec.critic_lr, with_target=True),
         temperature=temperature,
+        policy_average=None if spec.policy_average is None else jax.tree.map(jnp.copy, actor.params),
     )
 
 
@@ -78,7 +80,7 @@ def explore(nets: Networks, spec: Spec, state: AgentState, carry: Any, obs: Arra
     theta = state.critic.params
 
     def propose(obs: Array) -> Array:
-        action, _ = nets.actor.sample(state.actor.params, theta, obs, k_sample)
+        action, _ = nets.actor.sample(acting_policy(spec, state), theta, obs, k_sample)
         return add_noise(spec.exploration, action, k_noise)
 
     if spec.search is None:
@@ -87,14 +89,16 @@ def explore(nets: Networks, spec: Spec, state: AgentState, carry: Any, obs: Arra
     return choose_proposal(spec.search, proposals, nets.critics, theta, carry, obs, spec), carry
 
 
-def exploit(nets: Networks, state: AgentState, obs: Array) -> Array:
+def exploit(nets: Networks, spec: ActorSpec, state: AgentState, obs: Array) -> Array:
     """The policy's best guess at a."""
-    return nets.actor.mode(state.actor.params, state.critic.params, obs)
+    return nets.actor.mode(acting_policy(spec, state), state.critic.params, obs)
 
 
 def play(nets: Networks, spec: ActorSpec, state: AgentState, obs: Array, _: Key, key: Key) -> tuple[Array, Array]:
     """a ~ pi(s), the policy that the critics evaluate, and what Eq. (7) pays for its entropy: -alpha log pi(a | s)."""
-    action, log_prob = nets.actor.sample(state.actor.params, state.critic.params, obs, key)
+    averaged = spec.policy_average is not None and spec.policy_average.use != "acting"
+    phi = state.policy_average if averaged else state.actor.params
+    action, log_prob = nets.actor.sample(phi, state.critic.params, obs, key)
     return action, -temperature_of(spec, state) * log_prob
 
 

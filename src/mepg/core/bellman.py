@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from mepg.core.critics import Critics
+from mepg.core.critics import Critics, lower_bound
 from mepg.core.losses import smallest_quantiles, td_error
 from mepg.core.masks import draw_masks
 from mepg.core.nets import Mask, Mlp
@@ -53,6 +53,9 @@ def critic_gradient(
     next_action, next_log_prob = pi(batch.next_obs, k_action)  # a' ~ pi(s'): [B, A], [B]
     next_action = add_noise(spec.smoothing, next_action, k_smoothing)
     next_q = pessimistic_q(critics, spec, theta_target, batch.next_obs, next_action, target_mask, k_subset)  # [B]
+    if spec.minto:
+        online = pessimistic_q(critics, spec, theta, batch.next_obs, next_action, target_mask, k_subset)
+        next_q = next_q._replace(q=jnp.minimum(next_q.q, online.q))
     y = td_target(batch, spec.discount, next_q, alpha * next_log_prob)  # [B]
     return td_gradient(critics, spec, theta, batch, mask, y, weight)
 
@@ -70,10 +73,11 @@ def pessimistic_q(
 
 
 def lowest(spec: CriticSpec, q: Array, contributions: Array) -> QValue:
-    """min_i Q_i; with quantiles, those of all critics together, without the largest.
+    """min_i Q_i, or with pessimism min_i (Q_i - beta sigma_i); with quantiles, all critics' without the largest.
 
     [N, B], [N, B, H] -> [B], [B, H], [B]; or [N, B, K], [N, B, H] -> [B, N (K - dropped)], [B, H], ().
     """
+    q = lower_bound(spec, q, jnp.square(contributions).sum(axis=-1))
     if spec.quantiles is None:
         i = q.argmin(axis=0)
         of_lowest = contributions[0] if len(q) == 1 else jnp.take_along_axis(contributions, i[None, :, None], axis=0)[0]

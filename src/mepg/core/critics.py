@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from mepg.core.masks import mask_variance
 from mepg.core.nets import Mask, Mlp, Network, init_several, make_network
 from mepg.core.spec import CriticSpec
 from mepg.core.types import Array, Key, Sizes
@@ -27,7 +28,8 @@ class Critics(NamedTuple):
     one: Callable[[Mlp, Array, Array, Mask | None], tuple[Array, Array]]  # a critic's value, contributions: [B], [B, H]
     all: Callable[[Mlp, Array, Array, Mask | None], tuple[Array, Array]]  # every critic's: [N, B], [N, B, H]
     policy_q: Callable[[Mlp, Array, Array, Mask | None], Array]  # the Q that the policy is improved on, [B]
-    each: Callable[[Mlp, Array, Mask | None], Array]  # every critic's Q of each discrete action, [N, B, A]
+    # Every critic's Q of each discrete action, and the sum of their units' squared contributions: [N, B, A], [N, B, A]
+    each: Callable[[Mlp, Array, Mask | None], tuple[Array, Array]]
     mean: Callable[[Array], Array]  # of values -> Q: [N, B] or [N, B, K] -> [N, B]
 
     def q(self, theta: Mlp, obs: Array, action: Array, mask: Mask | None = None) -> Array:
@@ -65,14 +67,17 @@ def make_critics(spec: CriticSpec, sizes: Sizes, network: Network | None = None)
         weights = theta[-1].w.reshape(-1, choices, atoms).mean(axis=-1)  # [H, A]
         return value.squeeze(-1) if quantiles is None else value, units * (taken.astype(jnp.float32) @ weights.T)
 
-    def each_of_one(theta: Mlp, obs: Array, mask: Mask | None) -> Array:
-        outputs, _ = network.apply_masked(theta, obs, mask)
-        return outputs if quantiles is None else outputs.reshape(-1, choices, atoms).mean(axis=-1)
+    def each_of_one(theta: Mlp, obs: Array, mask: Mask | None) -> tuple[Array, Array]:
+        outputs, units = network.apply_masked(theta, obs, mask)
+        weights = theta[-1].w.reshape(-1, choices, atoms).mean(axis=-1)  # [H, A]
+        q = outputs if quantiles is None else outputs.reshape(-1, choices, atoms).mean(axis=-1)
+        return q, jnp.square(units) @ jnp.square(weights)
 
     def policy_q(theta: Mlp, obs: Array, action: Array, mask: Mask | None) -> Array:
         if spec.improve_on == "first":
             theta, mask = jax.tree.map(lambda leaf: leaf[:1], (theta, mask))
-        return reduce_critics(spec, mean(every(theta, obs, action, mask)[0]))
+        value, contributions = every(theta, obs, action, mask)
+        return reduce_critics(spec, mean(value), jnp.square(contributions).sum(axis=-1))
 
     asked = one_discrete if discrete else one
     every = _for_all(asked)
@@ -81,11 +86,24 @@ def make_critics(spec: CriticSpec, sizes: Sizes, network: Network | None = None)
     )
 
 
-def reduce_critics(spec: CriticSpec, q: Array) -> Array:
-    """The policy's Q: the first of N critics', their minimum or their mean. [N, ...] -> [...]"""
+def reduce_critics(spec: CriticSpec, q: Array, squares: Array) -> Array:
+    """The policy's Q: the first of N critics', their minimum or their mean. [N, ...], [N, ...] -> [...]"""
+    if spec.pessimism is not None and spec.pessimism.policy:
+        q = lower_bound(spec, q, squares)
     if spec.improve_on == "first":
         q = q[:1]
     return q.mean(axis=0) if spec.improve_on == "mean" else q.min(axis=0)
+
+
+def lower_bound(spec: CriticSpec, q: Array, squares: Array) -> Array:
+    """Q - beta sigma, sigma^2 = lambda sum_j c_j^2: the spread of Q over all masks, from the same forward pass.
+
+    `squares` is sum_j c_j^2. [N, B], [N, B] -> [N, B]; with quantiles, which all move alike, [N, B, K], [N, B].
+    """
+    if spec.pessimism is None or spec.dropout is None:
+        return q
+    sigma = jnp.sqrt(mask_variance(spec.dropout) * squares + 1e-12)  # its gradient is finite where all c_j are 0
+    return q - spec.pessimism.beta * sigma.reshape(*sigma.shape, *(1,) * (q.ndim - sigma.ndim))
 
 
 def _for_all(function: Callable[..., Any]) -> Callable[..., Any]:

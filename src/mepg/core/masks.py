@@ -27,12 +27,22 @@ def draw_masks(spec: CriticSpec, batch: int, key: Key) -> tuple[Mask | None, Mas
         return None, None
     k_online, k_target = jax.random.split(key)
     rows = batch if spec.dropout.rows == "sample" else 1
-    online = draw_rows(spec, spec.critics, rows, k_online)
+
+    dropout = spec.dropout
+
+    def draw(key: Key) -> Mask:
+        if not dropout.shared:
+            return draw_rows(spec, spec.critics, rows, key)
+        one = draw_rows(spec, 1, rows, key)
+        shared: Mask = jax.tree.map(lambda layer: jnp.broadcast_to(layer, (spec.critics, *layer.shape[1:])), one)
+        return shared
+
+    online = draw(k_online)
     match spec.dropout.masks:
         case "consistent":
             return online, online
         case "independent":
-            return online, draw_rows(spec, spec.critics, rows, k_target)
+            return online, draw(k_target)
         case "online":
             return online, None
 

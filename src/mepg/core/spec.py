@@ -34,6 +34,7 @@ class Dropout:
     masks: Literal["consistent", "independent", "online", "expected"] = "consistent"  # both sides of Bellman (D18)
     layers: Literal["last", "all"] = "last"  # which hidden layers (D1)
     rows: Literal["sample", "batch"] = "sample"  # one mask for each sample, or for the batch (D2)
+    shared: bool = False  # whether all critics have the same mask
     place: Literal["after", "before"] = "after"  # the activation; before is also before layer normalisation
     improve_on: Literal["complete", "masked"] = "complete"  # the network that the policy is improved on
 
@@ -108,11 +109,34 @@ class Quantiles:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Pessimism:
+    """A lower confidence bound over all masks: Q - beta sigma, sigma^2 = lambda sum_j c_j^2, in place of Q in y."""
+
+    beta: float = 0.25
+    policy: bool = False  # whether the policy is improved on the bound too
+
+    def __post_init__(self) -> None:
+        require(0 <= self.beta <= 10, "beta", "in [0, 10]", self.beta)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyAverage:
+    """A running average of the policy's parameters: phi_avg <- rate phi + (1 - rate) phi_avg, with the targets."""
+
+    rate: float | None = None  # None: the target networks'
+    use: Literal["acting", "targets", "both"] = "both"  # whose actions it chooses: those taken, a' in y, or both
+
+    def __post_init__(self) -> None:
+        require(self.rate is None or 0 < self.rate <= 1, "rate", "in (0, 1], or none", self.rate)
+
+
+@dataclass(frozen=True, kw_only=True)
 class CriticSpec:
     """What any algorithm with critics says of them and of the loop. Hashable, so it can be static under `jit`."""
 
     critics: int = 1  # N
     dropout: Dropout | None = None  # None: always the complete network
+    pessimism: Pessimism | None = None  # None: y is made from Q itself
     quantiles: Quantiles | None = None  # None: a critic's value is a number
     huber: float | None = None  # the distance from which the loss is a line; None: never
     improve_on: Literal["first", "min", "mean"] = "min"  # the policy's view of N critics
@@ -146,6 +170,8 @@ class CriticSpec:
         self._make_canonical()
         if self.dropout is not None and self.dropout.masks == "expected":
             _require_closed_form(self, self.dropout)
+        if self.pessimism is not None:
+            _require_sigma(self.dropout)
 
     @property
     def mask_place(self) -> Literal["after", "before"]:
@@ -163,7 +189,11 @@ class CriticSpec:
             self._set("dropout", replace(self.dropout, place="after"))
         if self.dropout is not None and self.dropout.masks == "expected":  # no mask is drawn, so none has rows
             self._set("dropout", replace(self.dropout, rows="sample"))
+        if self.pessimism is not None and self.pessimism.beta == 0:
+            self._set("pessimism", None)
         if self.critics == 1:
+            if self.dropout is not None:
+                self._set("dropout", replace(self.dropout, shared=False))
             self._set("improve_on", "min")
             if self.quantiles is not None and self.quantiles.count == 1:  # a median, whose loss is the mean's
                 self._set("quantiles", None)
@@ -179,6 +209,7 @@ class ActorSpec(CriticSpec):
     temperature: Temperature | None = None  # None: no entropy term
     actor_every: int = 1  # critic updates between two of the policy's: the delay d
     actor_lr: float = 3e-4
+    policy_average: PolicyAverage | None = None  # None: the policy itself acts
 
     def __post_init__(self) -> None:
         require(1 <= self.actor_every <= 10**9, "actor_every", f"in [1, {10**9}]", self.actor_every)
@@ -197,6 +228,8 @@ class ActorSpec(CriticSpec):
                 self._set("temperature", Temperature(initial=self.temperature.initial, lr=None))
             elif self.temperature.every == self.actor_every:
                 self._set("temperature", replace(self.temperature, every=None))
+        if self.policy_average is not None and self.policy_average.rate == self.target_rate:
+            self._set("policy_average", replace(self.policy_average, rate=None))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,8 +241,12 @@ class Spec(ActorSpec):
     search: Search | None = None  # None: what the policy says, and noise, is what is done while training
     subset: int | None = None  # M: y is made from a random M of the N critics; None: from all
     smoothing: Noise | None = None  # added to the next action: target policy smoothing
+    minto: bool = False  # y from the smaller of target and online network's Q (MINTO)
+    lr_decay: int | None = None  # updates until learning rates fall to 0; None: never
 
     def __post_init__(self) -> None:
+        decay = self.lr_decay
+        require(decay is None or 1 <= decay <= 10**9, "lr_decay", "in [1, 10^9], or none", decay)
         within = self.subset is None or 1 <= self.subset <= self.critics
         require(within, "subset", f"in [1, {self.critics}], the number of critics, or none", self.subset)
         if self.temperature is not None and self.gaussian is None:
@@ -251,6 +288,17 @@ def _require_closed_form(spec: CriticSpec, dropout: Dropout) -> None:
         raise ValueError("dropout.masks=expected has no closed form for the minimum of several critics: set critics=1")
     if spec.quantiles is not None or spec.huber is not None:
         raise ValueError("dropout.masks=expected needs a squared error: set quantiles=none and huber=none")
+
+
+def _require_sigma(dropout: Dropout | None) -> None:
+    """Refuse pessimism where the masks' standard deviation has no closed form."""
+    if dropout is None:
+        raise ValueError("pessimism needs masks, whose spread is sigma: set dropout.p, or pessimism=none")
+    if not dropout.linear:
+        raise ValueError(
+            "pessimism needs masks on the last layer alone, after the activation: "
+            "set dropout.layers=last and dropout.place=after, or pessimism=none"
+        )
 
 
 def require_uncertainty(spec: CriticSpec, search: Search) -> None:

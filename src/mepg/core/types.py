@@ -73,6 +73,7 @@ class AgentState(NamedTuple):
     actor: Trainable
     critic: Trainable  # every leaf has a leading axis N: the critics
     temperature: Trainable | None  # log alpha; None: no entropy term, or a fixed one
+    policy_average: Params = None  # of phi; None: there is none
 
 
 class Posterior(NamedTuple):

@@ -55,13 +55,12 @@ def update(
 ) -> tuple[AgentState, Metrics]:
     """One update of Algorithm 1: theta by Eq. (4), then what is due of phi, alpha and the targets."""
     k_critic, k_policy, k_policy_mask = jax.random.split(key, 3)
-    phi = state.actor.params if state.actor.target is None else state.actor.target
-    pi = partial(nets.actor.sample, phi, state.critic.target)
+    pi = partial(nets.actor.sample, next_policy(spec, state), state.critic.target)
     theta, theta_target, _ = state.critic
     gradient, metrics = critic_gradient(
         nets.critics, spec, theta, theta_target, pi, temperature_of(spec, state), batch, k_critic, weights.critic
     )
-    critic = adam_step(state.critic, gradient, spec.critic_lr, spec.adam_b1)
+    critic = adam_step(state.critic, gradient, decayed(spec, spec.critic_lr, state.updates), spec.adam_b1)
     state = state._replace(updates=state.updates + 1, critic=critic)
     state, policy_metrics = improve_policy(nets, spec, state, batch, k_policy, k_policy_mask, weights.policy)
     return update_targets(spec, state), as_metrics(metrics) | policy_metrics
@@ -87,7 +86,8 @@ def policy_step(
         temperature = temperature_step(spec, temperature, log_prob, nets.target_entropy, weight)
     if spec.temperature is not None and spec.temperature.lr is not None:
         metrics["ent_coef_loss"] = temperature_loss(jnp.float32(alpha), log_prob, nets.target_entropy, weight)
-    return adam_step(state.actor, gradient, spec.actor_lr, spec.adam_b1), temperature, as_metrics(metrics)
+    actor_lr = decayed(spec, spec.actor_lr, state.updates)
+    return adam_step(state.actor, gradient, actor_lr, spec.adam_b1), temperature, as_metrics(metrics)
 
 
 def improve_policy(
@@ -165,16 +165,34 @@ def temperature_of(spec: ActorSpec, state: AgentState) -> Array | float:
     return 0.0 if spec.temperature is None else spec.temperature.initial
 
 
+def acting_policy(spec: ActorSpec, state: AgentState) -> Params:
+    """phi of the policy that acts: the learned one, or its average."""
+    averaged = spec.policy_average is not None and spec.policy_average.use in ("acting", "both")
+    return state.policy_average if averaged else state.actor.params
+
+
+def next_policy(spec: ActorSpec, state: AgentState) -> Params:
+    """phi of the policy that chooses a': the target's if there is one, or the average."""
+    if spec.policy_average is not None and spec.policy_average.use in ("targets", "both"):
+        return state.policy_average
+    return state.actor.params if state.actor.target is None else state.actor.target
+
+
 def update_targets(spec: ActorSpec, state: AgentState) -> AgentState:
-    """theta' and phi' follow, every `target_every` updates."""
-    theta_target, phi_target = every(
+    """theta', phi' and the policy's average follow, every `target_every` updates."""
+    rate = spec.target_rate
+    average_rate = rate if spec.policy_average is None else spec.policy_average.rate or rate
+    average = state.actor._replace(target=state.policy_average)
+    theta_target, phi_target, phi_average = every(
         spec.target_every,
         state.updates,
-        lambda: (polyak(state.critic, spec.target_rate), polyak(state.actor, spec.target_rate)),
-        lambda: (state.critic.target, state.actor.target),
+        lambda: (polyak(state.critic, rate), polyak(state.actor, rate), polyak(average, average_rate)),
+        lambda: (state.critic.target, state.actor.target, state.policy_average),
     )
     return state._replace(
-        critic=state.critic._replace(target=theta_target), actor=state.actor._replace(target=phi_target)
+        critic=state.critic._replace(target=theta_target),
+        actor=state.actor._replace(target=phi_target),
+        policy_average=phi_average,
     )
 
 
@@ -190,7 +208,14 @@ def init_trainable(params: Params, lr: float, *, with_target: bool) -> Trainable
     return Trainable(params, target, optax.adam(lr).init(params))
 
 
-def adam_step(trainable: Trainable, gradient: Params, lr: float, b1: float = 0.9) -> Trainable:
+def decayed(spec: ActorSpec, lr: float, updates: Array) -> Array | float:
+    """lr (1 - t / T) after t of T updates, and 0 from then on; without a decay, lr."""
+    if not isinstance(spec, Spec) or spec.lr_decay is None:
+        return lr
+    return lr * jnp.maximum(1 - updates / spec.lr_decay, 0.0)
+
+
+def adam_step(trainable: Trainable, gradient: Params, lr: Array | float, b1: float = 0.9) -> Trainable:
     """One step of Adam."""
     step, moments = optax.adam(lr, b1).update(gradient, trainable.moments)
     return trainable._replace(params=optax.apply_updates(trainable.params, step), moments=moments)
