@@ -74,5 +74,5 @@ def convert(path: Path) -> bool:
 
 
 if __name__ == "__main__":
-    runs = [file.parent for root in sys.argv[1:] for file in sorted(Path(root).rglob("run.json"))]
+    runs = [file.parent for root in sys.argv[1:] for file in sorted(Path(root).rglob("result.json"))]
     print(f"{sum([convert(run) for run in runs])} of {len(runs)} runs were converted")
