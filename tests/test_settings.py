@@ -58,7 +58,10 @@ def test_set(spec, settings, expected):
         ("dropout.p=1", "dropout.p must be in [0, 1), not 1.0"),
         ("dropout.p=many", "dropout.p must be a number"),
         ("dropout.p=nan", "dropout.p must be a number"),
-        ("dropout=0.3", "dropout must be set by its fields (p, masks, layers, rows, shared, place, improve_on) or none"),
+        (
+            "dropout=0.3",
+            "dropout must be set by its fields (p, masks, layers, rows, shared, place, improve_on) or none",
+        ),
         ("dropout.masks=some", "one of consistent, independent, online, expected"),
         ("hidden=", "numbers separated by commas"),
         ("batch_size=1.5", "batch_size must be a whole number"),
