@@ -13,7 +13,7 @@ from mepg.algos.dqn import DQN, ME_DQN, ME_QR_DQN, Epsilon, build, critic_gradie
 from mepg.cli import main
 from mepg.core.critics import make_critics
 from mepg.core.nets import Layer
-from mepg.core.posterior import covariance, mean, variance
+from mepg.core.posterior import posterior_covariance, posterior_mean, posterior_variance
 from mepg.core.spec import Dropout, Quantiles, Search
 from tests.conftest import DISCRETE, jit_quickly, make_batch
 from tests.run.processes import assert_same_run, finish, kill_after_progress
@@ -132,7 +132,7 @@ def test_exploring_by_choice_looks_at_every_action(base):
             here = jnp.full((9, 1), float(choice))
             if search.how == "ucb":
                 belief = agent.beliefs.posterior(state, obs, here)
-                promise.append(mean(belief) + 2 * jnp.sqrt(variance(belief)))
+                promise.append(posterior_mean(belief) + 2 * jnp.sqrt(posterior_variance(belief)))
             else:
                 promise.append(make_critics(spec, DISCRETE).q(state.critic.params, obs, here, memory.mask)[0])
         np.testing.assert_array_equal(action[:, 0], jnp.stack(promise).argmax(axis=0))
@@ -147,8 +147,10 @@ def test_the_variance_of_q_has_a_closed_form(base):
         jax.random.split(KEY, 20_000)
     )
     belief = agent.beliefs.posterior(state, batch.obs, batch.action)
-    np.testing.assert_allclose(draws.var(axis=0), variance(belief), rtol=0.06)
-    np.testing.assert_allclose(np.cov(draws.T), covariance(belief), atol=0.06 * float(variance(belief).max()))
+    np.testing.assert_allclose(draws.var(axis=0), posterior_variance(belief), rtol=0.06)
+    np.testing.assert_allclose(
+        np.cov(draws.T), posterior_covariance(belief), atol=0.06 * float(posterior_variance(belief).max())
+    )
 
 
 def test_a_long_gradient_is_shortened():

@@ -12,7 +12,7 @@ from mepg.core import bellman, policies
 from mepg.core.agent import build
 from mepg.core.bellman import critic_gradient
 from mepg.core.critics import make_critics
-from mepg.core.nets import Layer, Norm, make_network
+from mepg.core.nets import Layer, LayerNorm, make_network
 from mepg.core.spec import Dropout, Gaussian, Noise, Spec, Temperature
 from mepg.core.types import Batch
 from tests.conftest import SIZES, jit_quickly, make_batch
@@ -197,10 +197,10 @@ def test_a_chosen_critic_keeps_its_own_mask(monkeypatch):
 def test_layer_normalisation_by_hand():
     """z = (1, 3) becomes (-1, 1); scaled by 2 and shifted by 1: (-1, 3); ReLU and weights 1 leave 3."""
     layers = (
-        Layer(jnp.array([[1.0, 3.0]]), jnp.zeros(2), Norm(jnp.full(2, 2.0), jnp.ones(2))),
+        Layer(jnp.array([[1.0, 3.0]]), jnp.zeros(2), LayerNorm(jnp.full(2, 2.0), jnp.ones(2))),
         Layer(jnp.ones((2, 1)), jnp.zeros(1)),
     )
-    after, before = (make_network((1, 2, 1), "uniform", masked=masked) for masked in ("after", "before"))
+    after, before = (make_network((1, 2, 1), "uniform", mask_place=place) for place in ("after", "before"))
     x, m = jnp.ones((1, 1)), (jnp.array([0.0, 2.0]),)
     assert after.apply(layers, x)[0, 0] == pytest.approx(3, abs=1e-4)
     assert after.apply_masked(layers, x, m)[0][0, 0] == pytest.approx(6, abs=1e-4)
@@ -231,7 +231,7 @@ def test_smoothing_moves_the_next_action_within_its_clip(batch):
     spec = Spec(hidden=(8,), smoothing=Noise(std=5.0, clip=0.25))
     theta, phi = networks(spec)
     seen, critics = [], make_critics(spec, SIZES)
-    asked = critics._replace(all=lambda *args: (seen.append(args[2]), critics.all(*args))[1])
+    asked = critics._replace(values=lambda *args: (seen.append(args[2]), critics.values(*args))[1])
     critic_gradient(asked, spec, theta, theta, pi(spec, phi), 0.0, batch, KEY)
     moved = np.abs(seen[0] - policies.make_policy(spec, SIZES).mode(phi, batch.next_obs))
     assert moved.max() == pytest.approx(0.25, abs=1e-6)

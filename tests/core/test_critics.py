@@ -7,7 +7,7 @@ import pytest
 
 from mepg.algos import algorithms
 from mepg.core.critics import lower_bound, make_critics
-from mepg.core.masks import draw_rows
+from mepg.core.masks import draw_mask
 from mepg.core.spec import Dropout, Pessimism, Quantiles, Spec
 from mepg.core.types import Sizes
 from tests.conftest import SIZES, draw, jit_quickly
@@ -40,7 +40,7 @@ def test_what_the_policy_sees_of_several(policy_q, which):
 def test_the_contributions_to_q_add_up_to_it(count):
     critics = make_critics(Spec(hidden=(16, 8), critics=count), SIZES)
     theta = jit_quickly(critics.init)(jax.random.key(0))
-    q, contributions = critics.all(theta, draw(6, 3), draw(6, 2, seed=1), None)
+    q, contributions = critics.values(theta, draw(6, 3), draw(6, 2, seed=1), None)
     assert contributions.shape == (count, 6, 8)
     np.testing.assert_allclose(contributions.sum(axis=-1) + theta[-1].b, q, atol=1e-6)
 
@@ -70,7 +70,7 @@ def test_sigma_is_the_spread_over_drawn_masks(kind, quantiles):
     critics = make_critics(spec, sizes)
     theta = jit_quickly(critics.init)(jax.random.key(0))
     obs, action = draw(6, 3), (jnp.arange(6)[:, None] % 2).astype(jnp.float32) if kind == "discrete" else draw(6, 2)
-    masks = draw_rows(spec, 2, 20_000, jax.random.key(1))
+    masks = draw_mask(spec, 2, 20_000, jax.random.key(1))
 
     def q_under(number):
         return critics.q(theta, obs, action, jax.tree.map(lambda rows: rows[:, number, None], masks))[0]
@@ -84,10 +84,10 @@ def test_the_spread_of_each_discrete_action_is_that_of_the_taken_one():
     spec = algorithms()["me-qr-dqn"].spec
     critics = make_critics(spec, Sizes(3, 4, "discrete"))
     theta, obs = jit_quickly(critics.init)(jax.random.key(0)), draw(6, 3)
-    q, squares = critics.each(theta, obs, None)
+    q, squares = critics.action_values(theta, obs, None)
     for action in range(4):
         taken = jnp.full((6, 1), float(action))
-        _, contributions = critics.all(theta, obs, taken, None)
+        _, contributions = critics.values(theta, obs, taken, None)
         np.testing.assert_allclose(squares[:, :, action], jnp.square(contributions).sum(axis=-1), rtol=1e-4)
         np.testing.assert_allclose(q[:, :, action], critics.q(theta, obs, taken), rtol=1e-5)
 

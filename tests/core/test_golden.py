@@ -148,13 +148,13 @@ def test_two_masks_in_place_of_one_are_noticed():
 @pytest.mark.parametrize("name", all_but_slow(["sac", "me-sac-r", "droq"], ["sac"]))
 def test_a_changed_sign_is_noticed(name, monkeypatch):
     """Of the entropy, in Eq. (6), (7) and (8)."""
-    squash = policies.squash
+    sample_squashed = policies.sample_squashed
 
     def wrong(*arguments):
-        action, log_prob = squash(*arguments)
+        action, log_prob = sample_squashed(*arguments)
         return action, -log_prob
 
-    monkeypatch.setattr(policies, "squash", wrong)
+    monkeypatch.setattr(policies, "sample_squashed", wrong)
     assert departures(name, trace(name, make.__wrapped__(name)))
 
 

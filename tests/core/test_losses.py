@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mepg.core.losses import huber_error, quantile_huber_error, smallest_quantiles, td_error
+from mepg.core.losses import huber_error, quantile_huber_error, smallest_quantiles, squared_td_error
 from mepg.core.spec import Quantiles, Spec
 from tests.conftest import draw
 
@@ -40,7 +40,7 @@ def test_its_minimum_is_at_the_quantiles():
     """Of the numbers 1 to 100, those at 1/8, 3/8, 5/8 and 7/8 are 13, 38, 63 and 88, if the line begins early."""
     y = jnp.arange(1.0, 101.0)[None]
     spec = Spec(quantiles=Quantiles(count=4), huber=0.01)
-    slope = jax.jit(jax.grad(lambda z: td_error(spec, z[None], y).sum()))
+    slope = jax.jit(jax.grad(lambda z: squared_td_error(spec, z[None], y).sum()))
     z = jnp.full(4, 50.0)
     for i in range(2000):
         z = z - (300 / (1 + i / 100)) * slope(z)

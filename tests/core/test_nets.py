@@ -9,7 +9,7 @@ import pytest
 
 from mepg.algos import algorithms
 from mepg.core.agent import build
-from mepg.core.nets import affine, make_network, multiply_rounded
+from mepg.core.nets import affine, make_network, matmul_bfloat16
 from tests.conftest import SIZES, all_but_slow, draw, jit_quickly, make_batch
 
 
@@ -32,7 +32,7 @@ def test_mixed_precision_rounds_the_inputs_and_adds_up_in_float32(leading):
     """Against products of rounded numbers in float64; alone, and along an axis of networks."""
     a, b = draw(*leading, 32, 300), draw(*leading, 300, 16, seed=1)
     rounded = [np.asarray(jnp.asarray(m).astype(jnp.bfloat16).astype(jnp.float32), np.float64) for m in (a, b)]
-    product = multiply_rounded(a, b)
+    product = matmul_bfloat16(a, b)
     assert product.dtype == jnp.float32
     np.testing.assert_allclose(product, rounded[0] @ rounded[1], atol=2e-5)
     assert np.abs(product - a @ b).max() > 1e-2, "without rounding it would be this close"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mepg.algos import find
-from mepg.core.normalise import CLIP, normalise, normalised, observe
+from mepg.core.normalise import CLIP, normalise, normalised, update_statistics
 from mepg.training.config import Config
 from tests.conftest import SIZES, jit_quickly, leaves_equal, make_batch
 
@@ -24,7 +24,7 @@ def test_mean_and_variance_are_those_of_everything_seen():
     scale = np.array([1.0, 100.0, 1e-3])
     batches = [(rng.standard_normal((64, 3)) * scale + (k + 1) * scale).astype(np.float32) for k in range(20)]
     for batch in batches:
-        state = observe(state, jnp.asarray(batch))
+        state = update_statistics(state, jnp.asarray(batch))
     everything = np.concatenate(batches)
     np.testing.assert_allclose(state.mean, everything.mean(axis=0), rtol=1e-4)
     np.testing.assert_allclose(state.variance, everything.var(axis=0), rtol=1e-4)
@@ -40,7 +40,7 @@ def test_before_anything_was_seen_observations_are_as_they_are():
 
 
 def test_what_never_varies_and_what_is_far_away_stay_finite():
-    state = observe(make().init(KEY), jnp.full((32, 3), 5.0))
+    state = update_statistics(make().init(KEY), jnp.full((32, 3), 5.0))
     np.testing.assert_array_equal(normalise(state, jnp.array([[5.0, 6.0, -1e30]])), [[0, CLIP, -CLIP]])
 
 
@@ -50,10 +50,10 @@ def test_what_never_varies_and_what_is_far_away_stay_finite():
 def test_it_is_the_same_agent_on_normalised_observations(name):
     agent, inner = make(name), make(name, normalize_obs=False)
     state, batch = agent.init(KEY), make_batch(16)
-    state = observe(state, batch.obs * 7 + 3)  # something to remember
+    state = update_statistics(state, batch.obs * 7 + 3)  # something to remember
     raw = batch._replace(obs=batch.obs * 7 + 3, next_obs=batch.next_obs * 7 + 3)
     after, metrics = jit_quickly(agent.update)(state, raw, KEY)
-    now = observe(state, raw.obs)
+    now = update_statistics(state, raw.obs)
     seen = raw._replace(obs=normalise(now, raw.obs), next_obs=normalise(now, raw.next_obs))
     expected, _ = jit_quickly(inner.update)(state.agent, seen, KEY)
     for one, other in zip(jax.tree.leaves(after.agent), jax.tree.leaves(expected), strict=True):

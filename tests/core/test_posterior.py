@@ -13,9 +13,9 @@ from mepg.algos.mepg import ME_DDPG, ME_SAC
 from mepg.core import policies
 from mepg.core.bellman import critic_gradient
 from mepg.core.critics import make_critics
-from mepg.core.masks import draw_rows, mask_variance
+from mepg.core.masks import draw_mask, mask_variance
 from mepg.core.normalise import normalised
-from mepg.core.posterior import covariance, mean, posterior, variance
+from mepg.core.posterior import posterior, posterior_covariance, posterior_mean, posterior_variance
 from mepg.core.spec import Dropout, Spec
 from tests.conftest import EVERY_AGENT, SIZES, jit_quickly, make_batch, sizes_of
 from tests.core.test_bellman import networks
@@ -44,7 +44,7 @@ def believed(spec, theta, obs, action):
 
 def drawn(spec, theta, obs, action):
     """Q of each critic under `DRAWN` masks, [N, masks, B]."""
-    masks = draw_rows(spec, spec.critics, DRAWN, jax.random.key(5))
+    masks = draw_mask(spec, spec.critics, DRAWN, jax.random.key(5))
 
     @jit_quickly
     def q(rows):
@@ -61,15 +61,15 @@ def test_closed_forms_against_masks_that_are_drawn(trained, p):
     spec, theta, obs, action = critics(trained, dropout=Dropout(p=p))
     belief = believed(spec, theta, obs, action)
     (q,) = drawn(spec, theta, obs, action).astype(np.float64)  # [masks, B]
-    std = np.sqrt(variance(belief))
-    np.testing.assert_allclose(mean(belief), make_critics(spec, SIZES).q(theta, obs, action)[0], rtol=1e-6)
-    np.testing.assert_allclose(mean(belief), q.mean(axis=0), atol=5 * std.max() / DRAWN**0.5)
+    std = np.sqrt(posterior_variance(belief))
+    np.testing.assert_allclose(posterior_mean(belief), make_critics(spec, SIZES).q(theta, obs, action)[0], rtol=1e-6)
+    np.testing.assert_allclose(posterior_mean(belief), q.mean(axis=0), atol=5 * std.max() / DRAWN**0.5)
     np.testing.assert_allclose(std, q.std(axis=0), rtol=0.015)
     scale = np.outer(std, std).max()
-    np.testing.assert_allclose(covariance(belief), np.cov(q.T, bias=True), atol=0.015 * scale)
-    np.testing.assert_allclose(np.diag(covariance(belief)), variance(belief), rtol=1e-5)
+    np.testing.assert_allclose(posterior_covariance(belief), np.cov(q.T, bias=True), atol=0.015 * scale)
+    np.testing.assert_allclose(np.diag(posterior_covariance(belief)), posterior_variance(belief), rtol=1e-5)
     for level, width in ((0.5, 0.6745), (0.9, 1.6449)):  # a sum over many units: nearly normal
-        inside = (np.abs(q - np.asarray(mean(belief))) <= width * std).mean()
+        inside = (np.abs(q - np.asarray(posterior_mean(belief))) <= width * std).mean()
         assert inside == pytest.approx(level, abs=0.08 if p == 0.1 else 0.04)
 
 
@@ -77,18 +77,18 @@ def test_several_masked_critics_vary_within_and_between():
     spec, theta, obs, action = critics(False, critics=3, dropout=Dropout(p=0.3))
     belief = believed(spec, theta, obs, action)
     q = drawn(spec, theta, obs, action).reshape(-1, len(obs)).astype(np.float64)
-    np.testing.assert_allclose(np.sqrt(variance(belief)), q.std(axis=0), rtol=0.015)
-    np.testing.assert_allclose(covariance(belief), np.cov(q.T, bias=True), atol=0.02 * q.var(axis=0).max())
+    np.testing.assert_allclose(np.sqrt(posterior_variance(belief)), q.std(axis=0), rtol=0.015)
+    np.testing.assert_allclose(posterior_covariance(belief), np.cov(q.T, bias=True), atol=0.02 * q.var(axis=0).max())
 
 
 def test_without_masks_the_critics_spread_is_left():
     spec, theta, obs, action = critics(False, critics=3)
     q = make_critics(spec, SIZES).q(theta, obs, action)
     belief = believed(spec, theta, obs, action)
-    np.testing.assert_allclose(mean(belief), q.mean(axis=0), rtol=1e-6)
-    np.testing.assert_allclose(np.sqrt(variance(belief)), q.std(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(posterior_mean(belief), q.mean(axis=0), rtol=1e-6)
+    np.testing.assert_allclose(np.sqrt(posterior_variance(belief)), q.std(axis=0), rtol=1e-5)
     alone, theta, *_ = critics(False)
-    assert not variance(believed(alone, theta, obs, action)).any()
+    assert not posterior_variance(believed(alone, theta, obs, action)).any()
 
 
 @pytest.mark.parametrize("changes", [{"layers": "all"}, {"place": "before"}])
@@ -96,16 +96,16 @@ def test_where_there_is_no_closed_form_masks_are_drawn(changes):
     spec, theta, obs, action = critics(False, layer_norm=True, dropout=Dropout(p=0.3, **changes))
     (q,) = drawn(spec, theta, obs, action)
     belief = believed(spec, theta, obs, action)
-    np.testing.assert_allclose(np.sqrt(variance(belief)), q.std(axis=0), rtol=0.12)
-    np.testing.assert_allclose(mean(belief), q.mean(axis=0), atol=0.2 * q.std())
+    np.testing.assert_allclose(np.sqrt(posterior_variance(belief)), q.std(axis=0), rtol=0.12)
+    np.testing.assert_allclose(posterior_mean(belief), q.mean(axis=0), atol=0.2 * q.std())
     assert not algorithms()["ddpg"].build(spec, SIZES).beliefs.closed_form
 
 
 def test_by_hand():
     """Units worth 8 and 2 at one input, 2 and 3 at another; p = 0.5, so lambda = 1."""
     belief = _two_units()
-    np.testing.assert_allclose(variance(belief), [68, 13])
-    np.testing.assert_allclose(covariance(belief), [[68, 22], [22, 13]])
+    np.testing.assert_allclose(posterior_variance(belief), [68, 13])
+    np.testing.assert_allclose(posterior_covariance(belief), [[68, 22], [22, 13]])
 
 
 def _two_units():
@@ -119,7 +119,7 @@ def _two_units():
 def test_lambda_is_of_the_p_that_is_drawn():
     assert mask_variance(Dropout(p=0.5)) == 1
     assert mask_variance(Dropout(p=0.1)) == pytest.approx(1 / 9, rel=1e-4)
-    m = draw_rows(Spec(hidden=(500,), dropout=Dropout(p=0.3)), 1, 2000, jax.random.key(0))[-1]
+    m = draw_mask(Spec(hidden=(500,), dropout=Dropout(p=0.3)), 1, 2000, jax.random.key(0))[-1]
     assert m.var() == pytest.approx(mask_variance(Dropout(p=0.3)), rel=0.01)
 
 
@@ -141,8 +141,15 @@ def test_every_algorithm_can_be_looked_into(name):
             draws = jax.vmap(lambda key: one.beliefs.subnetwork(state, batch.obs, batch.action, key))(
                 jax.random.split(jax.random.key(1), 50)
             )
-            action, bonus = one.beliefs.play(state, batch.obs, jax.random.key(2), jax.random.key(3))
-            return mean(belief), variance(belief), covariance(belief), draws, action, bonus
+            action, bonus = one.beliefs.evaluated_policy(state, batch.obs, jax.random.key(2), jax.random.key(3))
+            return (
+                posterior_mean(belief),
+                posterior_variance(belief),
+                posterior_covariance(belief),
+                draws,
+                action,
+                bonus,
+            )
 
         q, v, cov, draws, action, bonus = look(state)
         assert draws.shape == (50, 5)
@@ -196,10 +203,10 @@ def test_the_noise_that_is_logged_is_what_masks_add_to_the_loss(masks):
 
 def test_noise_of_several_critics_by_hand():
     """Where y is the other critic's, one mask for each critic is already two."""
-    from mepg.core.posterior import residual_noise
+    from mepg.core.posterior import residual_variance
 
     c, d = jnp.array([[1.0, 2.0], [1.0, 2.0]]), jnp.array([[1.0, 1.0], [1.0, 1.0]])
-    one, two = residual_noise(c, d, jnp.array([True, False]), Dropout(p=0.5))
+    one, two = residual_variance(c, d, jnp.array([True, False]), Dropout(p=0.5))
     assert one.tolist() == [1, 7]
     assert two.tolist() == [7, 7]
 
@@ -275,7 +282,7 @@ def test_the_band_covers_the_values_of_a_chain():
     a = np.tile(np.linspace(-0.8, 0.8, 9), 5).astype(np.float32)
     truth = 0.8 ** (4 - 4 * s)
     belief = agent.beliefs.posterior(state, s[:, None], a[:, None])
-    q, std = np.asarray(mean(belief)), np.sqrt(np.asarray(variance(belief)))
+    q, std = np.asarray(posterior_mean(belief)), np.sqrt(np.asarray(posterior_variance(belief)))
     np.testing.assert_allclose(q, truth, atol=0.1)
     assert (np.abs(q - truth) <= 1.96 * std).mean() >= 0.95
     assert (std > 0).all()

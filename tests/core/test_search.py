@@ -11,7 +11,7 @@ from mepg.algos import algorithms
 from mepg.algos.mepg import ME_DDPG
 from mepg.core import policies
 from mepg.core.critics import make_critics
-from mepg.core.posterior import mean, posterior, variance
+from mepg.core.posterior import posterior, posterior_mean, posterior_variance
 from mepg.core.spec import Dropout, Noise, Search
 from tests.conftest import SIZES, jit_quickly, make_batch
 
@@ -39,7 +39,7 @@ def test_ucb_takes_the_proposal_with_the_largest_mean_and_spread(kappa):
     for i in range(3):
         here = jnp.tile(obs[i], (6, 1))
         belief = posterior(make_critics(spec, SIZES), state.critic.params, here, proposals[:, i], spec)
-        best = int((mean(belief) + kappa * jnp.sqrt(variance(belief))).argmax())
+        best = int((posterior_mean(belief) + kappa * jnp.sqrt(posterior_variance(belief))).argmax())
         np.testing.assert_allclose(action[i], proposals[best, i], rtol=1e-6)
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mepg.core.nets import multiply_rounded
+from mepg.core.nets import matmul_bfloat16
 from mepg.native.check import difference
 from mepg.native.graph import Unsupported
 from mepg.native.library import compile_function
@@ -86,7 +86,7 @@ def test_products(rows, depth, columns, instructions):
     def products(a, b, across, down):
         a, b, across, down = (jnp.tanh(x) for x in (a, b, across, down))  # so that they lie in panels
         sides = [(a, b), (across.T, b), (a, down.T), (across.T, down.T)]
-        full, mixed = ([multiply(*side) for side in sides] for multiply in (jnp.matmul, multiply_rounded))
+        full, mixed = ([multiply(*side) for side in sides] for multiply in (jnp.matmul, matmul_bfloat16))
         return full, mixed, (a @ down.T)[:, 1:], jnp.einsum("lik,lkn->lin", jnp.stack([a, -a]), jnp.stack([b, b + 1]))
 
     given = draw(rows, depth), draw(depth, columns), draw(depth, rows), draw(columns, depth)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from mepg.core.nets import multiply_rounded
+from mepg.core.nets import matmul_bfloat16
 from mepg.native.graph import AxisIndex
 from mepg.native.materialize import Materialization
 
@@ -94,10 +94,10 @@ def test_a_row_major_right_side_is_copied_into_panels():
 
 
 def test_rounded_operands_are_packed_in_pairs():
-    left, right = operands(lambda a, b: multiply_rounded(jnp.tanh(a), jnp.tanh(b)), A, B, bfloat16=True)
+    left, right = operands(lambda a, b: matmul_bfloat16(jnp.tanh(a), jnp.tanh(b)), A, B, bfloat16=True)
     assert (left.packing, right.packing) == ("pairs_in_rows", "pairs")
     assert (left.node.op, right.node.op) == ("tanh", "tanh")  # rounding is part of packing
-    left, right = operands(lambda a, b: multiply_rounded(jnp.tanh(a), jnp.tanh(b)), A, B)
+    left, right = operands(lambda a, b: matmul_bfloat16(jnp.tanh(a), jnp.tanh(b)), A, B)
     assert (left.packing, right.packing) == ("", "")
     assert left.node.op == "round"
 
@@ -114,7 +114,7 @@ def test_copies_change_no_value():
 
     def function(a, b):
         rows = jnp.stack([a, a + 1])
-        return jnp.einsum("lik,kn->lin", rows, b[:, 3:]), a.T, multiply_rounded(b.T, a.T)
+        return jnp.einsum("lik,kn->lin", rows, b[:, 3:]), a.T, matmul_bfloat16(b.T, a.T)
 
     rng = np.random.default_rng(0)
     given = [rng.integers(-4, 4, size=shape).astype(np.float32) for shape in ((3, 5), (5, 7))]

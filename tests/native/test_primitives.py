@@ -49,7 +49,7 @@ INDEXING = {
     "max": lambda x, i: x.at[:, i].max(0.5),
     "batched": lambda x, i: jax.vmap(lambda row, j: row[j])(x, i[:3]),
 }  # fmt: skip
-PRODUCTS = {
+MATMULS = {
     "matrices": lambda x, y: x @ y.T,
     "batched": lambda x, y: jnp.einsum("lik,lnk->lin", x.reshape(3, 2, 2), y.reshape(3, 2, 2)),
     "two leading axes": lambda x, y: jnp.einsum("abik,kn->abin", x.reshape(1, 3, 2, 2), y[:2]),
@@ -79,13 +79,13 @@ def test_an_index_out_of_range_is_clipped_and_an_update_dropped():
 
 
 def test_products():
-    agree(lambda *arguments: [f(*arguments) for f in PRODUCTS.values()], X, X + 1)
+    agree(lambda *arguments: [f(*arguments) for f in MATMULS.values()], X, X + 1)
 
 
 def test_only_matrices_make_a_product():
-    ops = {name: [node.op for node in lowered(f, X, X + 1).nodes] for name, f in PRODUCTS.items()}
+    ops = {name: [node.op for node in lowered(f, X, X + 1).nodes] for name, f in MATMULS.items()}
     assert "product" not in ops["vectors"]
-    assert all("product" in ops[name] for name in PRODUCTS if name != "vectors")
+    assert all("product" in ops[name] for name in MATMULS if name != "vectors")
     assert "product" not in [node.op for node in lowered(lambda y: y @ y.T, Y).nodes]  # integers
 
 

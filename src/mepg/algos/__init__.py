@@ -88,7 +88,7 @@ class Algorithm(NamedTuple):
     python_name: str | None = None  # of its class, mepg.ME_SAC; None: only mepg.algorithm(name) makes one
 
 
-def count_parameters(algorithm: Algorithm, sizes: Sizes) -> agent.Count:
+def count_parameters(algorithm: Algorithm, sizes: Sizes) -> agent.ParameterCount:
     """Of all networks, from their shapes alone."""
     return agent.count_parameters(algorithm.build(algorithm.spec, sizes), algorithm.spec)
 

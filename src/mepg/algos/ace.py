@@ -18,7 +18,7 @@ from mepg.algos import Algorithm
 from mepg.algos.ddpg import DDPG
 from mepg.core import agent
 from mepg.core.critics import Critics
-from mepg.core.nets import Layer, Mask, Mlp, Network, init_several, make_network
+from mepg.core.nets import Layer, Mask, Mlp, Network, init_ensemble, make_network
 from mepg.core.policies import best_proposal, make_policy
 from mepg.core.spec import Spec, require
 from mepg.core.types import Agent, Array, Batch, Beliefs, Key, Metrics, Posterior, Sizes, Trainable
@@ -180,7 +180,7 @@ def make_tree(spec: Ace, sizes: Sizes) -> Tree:
     code, width = spec.hidden
 
     def network(*widths: int, layer_norm: bool = False) -> Network:
-        return make_network(widths, "orthogonal", f=jnp.tanh, layer_norm=layer_norm)
+        return make_network(widths, "orthogonal", activation=jnp.tanh, layer_norm=layer_norm)
 
     encoder, first, second = (network(n, code) for n in (sizes.obs, code, code + sizes.action))
     actor = network(code, width, sizes.action)
@@ -191,7 +191,7 @@ def make_tree(spec: Ace, sizes: Sizes) -> Tree:
         k_encoder, k_actors, k_critic, k_reward, k_first, k_second = jax.random.split(key, 6)
         return Networks(
             encoder=encoder.init(k_encoder)[0],
-            actors=_near_zero(init_several(actor, spec.actors, k_actors)),
+            actors=_near_zero(init_ensemble(actor, spec.actors, k_actors)),
             critic=_near_zero(critic.init(k_critic)),
             reward=reward.init(k_reward),
             transition=(first.init(k_first)[0], second.init(k_second)[0]),
@@ -269,7 +269,7 @@ def build(spec: Ace, sizes: Sizes) -> Agent:
     beliefs = Beliefs(
         posterior,
         subnetwork=lambda state, obs, action, _: posterior(state, obs, action).q[0],
-        play=lambda state, obs, *_: (exploit(state, obs), jnp.zeros(len(obs))),
+        evaluated_policy=lambda state, obs, *_: (exploit(state, obs), jnp.zeros(len(obs))),
     )
     return Agent(init, explore, exploit, update, begin, beliefs)
 

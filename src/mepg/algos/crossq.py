@@ -17,21 +17,21 @@ import jax.numpy as jnp
 from mepg.algos import Algorithm
 from mepg.algos.mepg import INDEPENDENT
 from mepg.core import agent, nets
-from mepg.core.bellman import QValue, critic_loss, lowest, td_target
+from mepg.core.bellman import QValue, critic_loss, min_over_critics, td_target
 from mepg.core.critics import make_critics
 from mepg.core.masks import draw_masks
 from mepg.core.nets import BatchNorm, Layer, Mask, Mlp, Network, affine, make_network
-from mepg.core.policies import add_noise, head_width, make_policy
+from mepg.core.policies import add_noise, make_policy, output_width
 from mepg.core.spec import Dropout, Gaussian, Spec, Temperature, require
 from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metrics, Sizes, Trainable
 from mepg.core.update import (
     Networks,
     adam_step,
     as_metrics,
+    entropy_coefficient,
     improve_policy,
-    next_policy,
+    next_params,
     policy_step,
-    temperature_of,
     update_targets,
 )
 
@@ -92,7 +92,7 @@ class CrossQ(Spec):
 def build(spec: CrossQ, sizes: Sizes) -> Agent:
     """An agent of `core.agent`'s, whose networks act with running statistics and learn with the batch's own."""
     q = batch_normalised(spec, (sizes.obs + sizes.action, *spec.hidden, 1))
-    pi = batch_normalised(spec, (sizes.obs, *spec.actor_hidden, head_width(spec, sizes)))
+    pi = batch_normalised(spec, (sizes.obs, *spec.actor_hidden, output_width(spec, sizes)))
     critics = make_critics(spec, sizes, q.network)
     warmup = 0 if spec.batch_norm is None else spec.batch_norm.warmup
 
@@ -141,10 +141,10 @@ def critic_step(
     """theta moves down the gradient of Eq. (4), both sides of which are one forward pass through theta."""
     k_mask, k_action, k_smoothing, _ = jax.random.split(key, 4)
     mask = _both_halves(*draw_masks(spec, len(batch.reward), k_mask), len(batch.reward))  # [N, 2 B, H]
-    phi = next_policy(spec, state)
+    phi = next_params(spec, state)
     next_action, next_log_prob = networks.actor.sample(phi, state.critic.params, batch.next_obs, k_action)
     next_action = add_noise(spec.smoothing, next_action, k_smoothing)
-    entropy_cost = temperature_of(spec, state) * next_log_prob
+    entropy_cost = entropy_coefficient(spec, state) * next_log_prob
     x = jnp.concatenate([batch.obs, batch.action], axis=-1)
     next_x = jnp.concatenate([batch.next_obs, next_action], axis=-1)
     both = jnp.concatenate([x, next_x])  # [2 B, S + A]
@@ -157,7 +157,7 @@ def critic_step(
     def loss(theta: Mlp) -> tuple[Array, tuple[dict[str, Array], Mlp]]:
         q, contributions, moved = jax.vmap(forward)(theta, mask)  # [N, 2 B], [N, 2 B, H]
         (q, next_q), (c, next_c) = (jnp.split(each, 2, axis=1) for each in (q, contributions))
-        y = jax.lax.stop_gradient(td_target(batch, spec.discount, lowest(spec, next_q, next_c), entropy_cost))
+        y = jax.lax.stop_gradient(td_target(batch, spec.discount, min_over_critics(spec, next_q, next_c), entropy_cost))
         losses, metrics = jax.vmap(lambda *online: critic_loss(spec, QValue(*online), y))(
             q, c, jnp.arange(spec.critics)
         )
@@ -206,7 +206,7 @@ def batch_normalised(spec: CrossQ, widths: tuple[int, ...]) -> BatchNormalisedNe
     if batch_norm is None:
         plain = make_network(widths, spec.init, precision=spec.precision)
         return BatchNormalisedNetwork(plain, lambda layers, x, mask, _: (*plain.apply_masked(layers, x, mask), layers))
-    momentum, multiply = batch_norm.momentum, nets.PRODUCTS[spec.precision]
+    momentum, multiply = batch_norm.momentum, nets.MATMULS[spec.precision]
 
     def forward(
         layers: Mlp, x: Array, mask: Mask | None, normalise: Callable[[BatchNorm, Array], tuple[Array, BatchNorm]]

@@ -16,15 +16,15 @@ import optax
 
 from mepg.algos import Algorithm
 from mepg.algos.mepg import INDEPENDENT
-from mepg.core.bellman import lowest, td_gradient, td_target
+from mepg.core.bellman import min_over_critics, td_gradient, td_target
 from mepg.core.critics import Critics, make_critics, reduce_critics
 from mepg.core.masks import draw_masks
 from mepg.core.nets import Mask, Mlp
-from mepg.core.posterior import beliefs
-from mepg.core.search import begin_search, choose_proposal
+from mepg.core.posterior import make_beliefs
+from mepg.core.search import choose_proposal, init_search
 from mepg.core.spec import CriticSpec, Dropout, Quantiles, Search, require, require_uncertainty
 from mepg.core.types import Agent, Array, Batch, Key, Metrics, Sizes, Trainable
-from mepg.core.update import adam_step, as_metrics, every, init_trainable, polyak
+from mepg.core.update import adam_step, as_metrics, cond_every, init_trainable, polyak
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,19 +117,19 @@ def build(spec: ValueSpec, sizes: Sizes) -> Agent:
             metrics["exploration_rate"] = exploration_rate(spec, spec.epsilon, state.updates)
         critic = adam_step(state.critic, gradient, spec.critic_lr, spec.adam_b1)
         updates = state.updates + 1
-        target = every(spec.target_every, updates, lambda: polyak(critic, spec.target_rate), lambda: critic.target)
+        target = cond_every(spec.target_every, updates, lambda: polyak(critic, spec.target_rate), lambda: critic.target)
         return ValueState(updates, critic._replace(target=target)), as_metrics(metrics)
 
-    def play(state: ValueState, obs: Array, _: Key, __: Key) -> tuple[Array, Array]:
+    def evaluated_policy(state: ValueState, obs: Array, _: Key, __: Key) -> tuple[Array, Array]:
         return exploit(state, obs), jnp.zeros(len(obs))
 
-    inside = beliefs(critics, lambda state: state.critic.params, play, spec)
-    return Agent(init, explore, exploit, update, partial(begin_search, spec.search, spec), inside)
+    inside = make_beliefs(critics, lambda state: state.critic.params, evaluated_policy, spec)
+    return Agent(init, explore, exploit, update, partial(init_search, spec.search, spec), inside)
 
 
 def best_action(spec: ValueSpec, critics: Critics, theta: Mlp, obs: Array, mask: Mask | None) -> Array:
     """argmax_a Q(s, a; theta), its index. [B, 1]"""
-    q = reduce_critics(spec, *critics.each(theta, obs, mask))
+    q = reduce_critics(spec, *critics.action_values(theta, obs, mask))
     return q.argmax(axis=-1, keepdims=True).astype(jnp.float32)
 
 
@@ -145,7 +145,7 @@ def critic_gradient(
     masked = spec.dropout is not None and spec.dropout.policy_mask
     chooser = theta if spec.double else theta_target
     next_action = best_action(spec, critics, chooser, batch.next_obs, target_mask if masked else None)  # [B, 1]
-    next_q = lowest(spec, *critics.all(theta_target, batch.next_obs, next_action, target_mask))  # [B]
+    next_q = min_over_critics(spec, *critics.values(theta_target, batch.next_obs, next_action, target_mask))  # [B]
     y = td_target(batch, spec.discount, next_q)  # [B]
     return td_gradient(critics, spec, theta, batch, mask, y)
 

@@ -17,18 +17,18 @@ from mepg.core.bellman import QValue, td_gradient, td_target
 from mepg.core.critics import Critics, lower_bound, make_critics, reduce_critics
 from mepg.core.masks import draw_masks
 from mepg.core.nets import Mask, Mlp, make_network
-from mepg.core.posterior import beliefs
+from mepg.core.posterior import make_beliefs
 from mepg.core.spec import ActorSpec, Dropout, Temperature, require
 from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metrics, Sizes
 from mepg.core.update import (
     Actor,
     Networks,
-    acting_policy,
+    acting_params,
     adam_step,
     as_metrics,
+    entropy_coefficient,
     improve_policy,
-    next_policy,
-    temperature_of,
+    next_params,
     update_targets,
 )
 
@@ -84,11 +84,11 @@ def build(spec: CategoricalSpec, sizes: Sizes) -> Agent:
     ) -> tuple[Array, Array]:
         """Eq. (6), summed: J(phi) = E[ sum_a pi(a | s) (alpha log pi(a | s) - Q(s, a)) ], and sum_a pi log pi. [B]"""
         logs = log_pi(phi, obs)
-        pi, q = jnp.exp(logs), reduce_critics(spec, *critics.each(theta, obs, mask))
+        pi, q = jnp.exp(logs), reduce_critics(spec, *critics.action_values(theta, obs, mask))
         return (weight * (pi * (alpha * logs - q)).sum(axis=-1)).mean(), (pi * logs).sum(axis=-1)
 
     def explore(state: AgentState, carry: Any, obs: Array, key: Key) -> tuple[Array, Any]:
-        return sample(acting_policy(spec, state), state.critic.params, obs, key)[0], carry
+        return sample(acting_params(spec, state), state.critic.params, obs, key)[0], carry
 
     entropy = None if spec.temperature is None else spec.temperature.target_entropy
     if entropy is None:
@@ -98,9 +98,9 @@ def build(spec: CategoricalSpec, sizes: Sizes) -> Agent:
     def update(state: AgentState, batch: Batch, key: Key) -> tuple[AgentState, Metrics]:
         """One update of Algorithm 1."""
         k_critic, k_policy, k_policy_mask = jax.random.split(key, 3)
-        next_log_pi = log_pi(next_policy(spec, state), batch.next_obs)  # [B, A]
+        next_log_pi = log_pi(next_params(spec, state), batch.next_obs)  # [B, A]
         theta, theta_target, _ = state.critic
-        alpha = temperature_of(spec, state)
+        alpha = entropy_coefficient(spec, state)
         gradient, metrics = critic_gradient(critics, spec, theta, theta_target, next_log_pi, alpha, batch, k_critic)
         critic = adam_step(state.critic, gradient, spec.critic_lr, spec.adam_b1)
         state = state._replace(updates=state.updates + 1, critic=critic)
@@ -112,7 +112,9 @@ def build(spec: CategoricalSpec, sizes: Sizes) -> Agent:
         explore=explore,
         exploit=partial(agent.exploit, nets, spec),
         update=update,
-        beliefs=beliefs(critics, lambda state: state.critic.params, partial(agent.play, nets, spec), spec),
+        beliefs=make_beliefs(
+            critics, lambda state: state.critic.params, partial(agent.evaluated_policy, nets, spec), spec
+        ),
     )
 
 
@@ -129,7 +131,7 @@ def critic_gradient(
     """Eq. (4), y = r + gamma sum_a' pi(a' | s') (min_i D_m Q_i(s', a') - alpha log pi(a' | s')): Eq. (7), summed."""
     k_mask, *_ = jax.random.split(key, 4)
     mask, target_mask = draw_masks(spec, len(batch.reward), k_mask)  # the same one, except in ablations: [N, B, H]
-    q = lower_bound(spec, *critics.each(theta_target, batch.next_obs, target_mask)).min(axis=0)  # [B, A]
+    q = lower_bound(spec, *critics.action_values(theta_target, batch.next_obs, target_mask)).min(axis=0)  # [B, A]
     next_value = (jnp.exp(next_log_pi) * (q - alpha * next_log_pi)).sum(axis=-1)  # [B]
     y = td_target(batch, spec.discount, QValue(next_value, None, jnp.int32(0)))  # [B]
     return td_gradient(critics, spec, theta, batch, mask, y)

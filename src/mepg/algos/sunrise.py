@@ -15,11 +15,11 @@ from mepg.core import agent
 from mepg.core.critics import Critics, make_critics
 from mepg.core.nets import Mlp
 from mepg.core.policies import Policy, best_proposal, make_policy
-from mepg.core.posterior import beliefs
+from mepg.core.posterior import make_beliefs
 from mepg.core.spec import ActorSpec, Spec, require
 from mepg.core.threefry import same_kind
-from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metrics, Sizes, Trainable, Weights
-from mepg.core.update import as_metrics, next_policy
+from mepg.core.types import Agent, AgentState, Array, Batch, Key, LossWeights, Metrics, Sizes, Trainable
+from mepg.core.update import as_metrics, next_params
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,18 +99,18 @@ def build(spec: Sunrise, sizes: Sizes) -> Agent:
             # The authors' mean over a member's own transitions has one more in the denominator.
             bits *= len(batch.reward) / (bits.sum(axis=1, keepdims=True) + 1)
         members, metrics = jax.vmap(
-            lambda one, k, share: member.update(one, batch, k, Weights(critic=share * backup_weight, policy=share)),
+            lambda one, k, share: member.update(one, batch, k, LossWeights(critic=share * backup_weight, policy=share)),
             in_axes=(MEMBERS, 0, 0),
             out_axes=(MEMBERS, 0),
         )(state.members, jax.random.split(k_members, spec.members), bits)
         metrics = jax.tree.map(partial(jnp.mean, axis=0), metrics)
         return state._replace(members=members), metrics | as_metrics({"backup_weight": backup_weight.mean()})
 
-    def play(state: SunriseState, obs: Array, k_episode: Key, k_step: Key) -> tuple[Array, Array]:
+    def evaluated_policy(state: SunriseState, obs: Array, k_episode: Key, k_step: Key) -> tuple[Array, Array]:
         """One member for an episode: each member's critics judge its own policy."""
         assert member.beliefs is not None
         chosen = jax.random.randint(k_episode, (), 0, spec.members)
-        return member.beliefs.play(member_state(state.members, chosen), obs, k_episode, k_step)
+        return member.beliefs.evaluated_policy(member_state(state.members, chosen), obs, k_episode, k_step)
 
     return Agent(
         init,
@@ -118,7 +118,7 @@ def build(spec: Sunrise, sizes: Sizes) -> Agent:
         exploit,
         update,
         begin,
-        beliefs(critics, lambda state: all_critics(state.members.critic.params), play, spec),
+        make_beliefs(critics, lambda state: all_critics(state.members.critic.params), evaluated_policy, spec),
     )
 
 
@@ -152,7 +152,7 @@ def backup_weights(
         return critics.q(critic.target, next_obs, action)  # [N, B]
 
     keys = jax.random.split(key, len(members.critic.params[0].b))
-    q = jax.vmap(next_q)(next_policy(spec, members), members.critic, keys)  # [M, N, B]
+    q = jax.vmap(next_q)(next_params(spec, members), members.critic, keys)  # [M, N, B]
     return jax.nn.sigmoid(-temperature * q.std(axis=(0, 1))) + 0.5
 
 

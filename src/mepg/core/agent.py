@@ -12,11 +12,11 @@ import jax.numpy as jnp
 from mepg.core.critics import Critics, make_critics
 from mepg.core.nets import BatchNorm
 from mepg.core.policies import Policy, add_noise, make_policy
-from mepg.core.posterior import beliefs
-from mepg.core.search import begin_search, choose_proposal
+from mepg.core.posterior import make_beliefs
+from mepg.core.search import choose_proposal, init_search
 from mepg.core.spec import ActorSpec, Spec
 from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metrics, Sizes, Trainable
-from mepg.core.update import Actor, Networks, acting_policy, init_trainable, policy_loss, temperature_of, update
+from mepg.core.update import Actor, Networks, acting_params, entropy_coefficient, init_trainable, policy_loss, update
 
 Update = Callable[[AgentState, Batch, Key], tuple[AgentState, Metrics]]
 
@@ -52,8 +52,10 @@ def make_agent(nets: Networks, spec: Spec, update: Update) -> Agent:
         explore=partial(explore, nets, spec),
         exploit=partial(exploit, nets, spec),
         update=update,
-        begin=partial(begin_search, spec.search, spec),
-        beliefs=beliefs(nets.critics, lambda state: state.critic.params, partial(play, nets, spec), spec),
+        begin=partial(init_search, spec.search, spec),
+        beliefs=make_beliefs(
+            nets.critics, lambda state: state.critic.params, partial(evaluated_policy, nets, spec), spec
+        ),
     )
 
 
@@ -80,7 +82,7 @@ def explore(nets: Networks, spec: Spec, state: AgentState, carry: Any, obs: Arra
     theta = state.critic.params
 
     def propose(obs: Array) -> Array:
-        action, _ = nets.actor.sample(acting_policy(spec, state), theta, obs, k_sample)
+        action, _ = nets.actor.sample(acting_params(spec, state), theta, obs, k_sample)
         return add_noise(spec.exploration, action, k_noise)
 
     if spec.search is None:
@@ -90,41 +92,43 @@ def explore(nets: Networks, spec: Spec, state: AgentState, carry: Any, obs: Arra
 
 
 def exploit(nets: Networks, spec: ActorSpec, state: AgentState, obs: Array) -> Array:
-    """The policy's best guess at a."""
-    return nets.actor.mode(acting_policy(spec, state), state.critic.params, obs)
+    """The policy's mode."""
+    return nets.actor.mode(acting_params(spec, state), state.critic.params, obs)
 
 
-def play(nets: Networks, spec: ActorSpec, state: AgentState, obs: Array, _: Key, key: Key) -> tuple[Array, Array]:
+def evaluated_policy(
+    nets: Networks, spec: ActorSpec, state: AgentState, obs: Array, _: Key, key: Key
+) -> tuple[Array, Array]:
     """a ~ pi(s), the policy that the critics evaluate, and what Eq. (7) pays for its entropy: -alpha log pi(a | s)."""
     averaged = spec.policy_average is not None and spec.policy_average.use != "acting"
     phi = state.policy_average if averaged else state.actor.params
     action, log_prob = nets.actor.sample(phi, state.critic.params, obs, key)
-    return action, -temperature_of(spec, state) * log_prob
+    return action, -entropy_coefficient(spec, state) * log_prob
 
 
-class Count(NamedTuple):
+class ParameterCount(NamedTuple):
     """Parameters of all networks, the targets among them (D11)."""
 
     as_paper: int  # Table 10: a Gaussian policy without its log-std outputs
     as_is: int
 
 
-def count_parameters(agent: Agent, spec: Any) -> Count:
+def count_parameters(agent: Agent, spec: Any) -> ParameterCount:
     """Of every `Trainable` of the agent's state but log alpha; from shapes alone, nothing is initialised.
 
     Running means and variances of batch normalisation are no parameters: no gradient moves them.
     """
     state = jax.eval_shape(agent.init, jax.random.key(0))
     count = log_std_outputs = 0
-    for path, found in jax.tree.flatten_with_path(state, is_leaf=lambda node: isinstance(node, Trainable))[0]:
+    for path, trainable in jax.tree.flatten_with_path(state, is_leaf=lambda node: isinstance(node, Trainable))[0]:
         name = getattr(path[-1], "name", None) if path else None
-        if not isinstance(found, Trainable) or name == "temperature":
+        if not isinstance(trainable, Trainable) or name == "temperature":
             continue
-        count += _size((found.params, found.target))
+        count += _size((trainable.params, trainable.target))
         if name == "actor" and getattr(spec, "gaussian", None) is not None:
-            *_, head = found.params
+            *_, head = trainable.params
             log_std_outputs += _size((head.w, head.b)) // 2
-    return Count(as_paper=count - log_std_outputs, as_is=count)
+    return ParameterCount(as_paper=count - log_std_outputs, as_is=count)
 
 
 def _size(tree: Any) -> int:

@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 
 from mepg.core.critics import Critics, lower_bound
-from mepg.core.losses import smallest_quantiles, td_error
+from mepg.core.losses import smallest_quantiles, squared_td_error
 from mepg.core.masks import draw_masks
 from mepg.core.nets import Mask, Mlp
 from mepg.core.policies import add_noise
-from mepg.core.posterior import residual_noise
+from mepg.core.posterior import residual_variance
 from mepg.core.spec import CriticSpec, Spec
 from mepg.core.types import Array, Batch, Key
 
@@ -28,8 +28,8 @@ class QValue(NamedTuple):
     """A value that a masked critic gives, and what each of its masked units contributes to it."""
 
     q: Array  # [B]; with quantiles [B, K]
-    contributions: Array | None  # c_j, [B, H], to q or to the mean of its quantiles; None: of several critics' units
-    critic: Array  # which critic's it is: a number, or [B] of them
+    contributions: Array | None  # c_j, [B, H], to q or to the mean of its quantiles; None: several critics are pooled
+    critic: Array  # the index of the critic that it comes from, () or [B]
 
 
 def critic_gradient(
@@ -52,49 +52,58 @@ def critic_gradient(
     mask, target_mask = draw_masks(spec, len(batch.reward), k_mask)  # the same one, except in ablations: [N, B, H]
     next_action, next_log_prob = pi(batch.next_obs, k_action)  # a' ~ pi(s'): [B, A], [B]
     next_action = add_noise(spec.smoothing, next_action, k_smoothing)
-    next_q = pessimistic_q(critics, spec, theta_target, batch.next_obs, next_action, target_mask, k_subset)  # [B]
+    next_q = target_q(critics, spec, theta_target, batch.next_obs, next_action, target_mask, k_subset)  # [B]
     if spec.minto:
-        online = pessimistic_q(critics, spec, theta, batch.next_obs, next_action, target_mask, k_subset)
-        next_q = next_q._replace(q=jnp.minimum(next_q.q, online.q))
+        online_q = target_q(critics, spec, theta, batch.next_obs, next_action, target_mask, k_subset)
+        next_q = next_q._replace(q=jnp.minimum(next_q.q, online_q.q))
     y = td_target(batch, spec.discount, next_q, alpha * next_log_prob)  # [B]
     return td_gradient(critics, spec, theta, batch, mask, y, weight)
 
 
-def pessimistic_q(
-    critics: Critics, spec: Spec, theta_target: Mlp, obs: Array, action: Array, mask: Mask | None, key: Key
+def target_q(
+    critics: Critics, spec: Spec, theta: Mlp, obs: Array, action: Array, mask: Mask | None, key: Key
 ) -> QValue:
-    """min_i D_m Q_i(s', a'; theta'); in REDQ over a random subset; in TQC the quantiles without the largest."""
+    """min_i D_m Q_i(s', a'; theta), theta the target critics' but in MINTO.
+
+    In REDQ over a random subset; in TQC the quantiles without the largest.
+    """
     if spec.subset is None:
-        return lowest(spec, *critics.all(theta_target, obs, action, mask))
+        return min_over_critics(spec, *critics.values(theta, obs, action, mask))
     subset = jax.random.choice(key, spec.critics, (spec.subset,), replace=False)
-    theta_target, mask = jax.tree.map(lambda leaf: leaf[subset], (theta_target, mask))  # each keeps its own mask
-    value = lowest(spec, *critics.all(theta_target, obs, action, mask))
+    theta, mask = jax.tree.map(lambda leaf: leaf[subset], (theta, mask))  # each keeps its own mask
+    value = min_over_critics(spec, *critics.values(theta, obs, action, mask))
     return value._replace(critic=subset[value.critic])
 
 
-def lowest(spec: CriticSpec, q: Array, contributions: Array) -> QValue:
-    """min_i Q_i, or with pessimism min_i (Q_i - beta sigma_i); with quantiles, all critics' without the largest.
+def min_over_critics(spec: CriticSpec, q: Array, contributions: Array) -> QValue:
+    """min_i Q_i, or with pessimism min_i (Q_i - beta sigma_i); with quantiles, all critics' but the largest.
 
     [N, B], [N, B, H] -> [B], [B, H], [B]; or [N, B, K], [N, B, H] -> [B, N (K - dropped)], [B, H], ().
     """
     q = lower_bound(spec, q, jnp.square(contributions).sum(axis=-1))
     if spec.quantiles is None:
         i = q.argmin(axis=0)
-        of_lowest = contributions[0] if len(q) == 1 else jnp.take_along_axis(contributions, i[None, :, None], axis=0)[0]
-        return QValue(q.min(axis=0), of_lowest, i)
+        argmin_contributions = (
+            contributions[0] if len(q) == 1 else jnp.take_along_axis(contributions, i[None, :, None], axis=0)[0]
+        )
+        return QValue(q.min(axis=0), argmin_contributions, i)
     count, dropped = spec.quantiles.count, spec.quantiles.dropped
     pooled = jnp.moveaxis(q, 0, 1).reshape(q.shape[1], -1)  # [B, N K]
-    of_all = contributions[0] if len(q) == 1 and dropped == 0 else None
-    return QValue(smallest_quantiles(pooled, len(q) * (count - dropped)) if dropped else pooled, of_all, jnp.int32(0))
+    pooled_contributions = contributions[0] if len(q) == 1 and dropped == 0 else None
+    return QValue(
+        smallest_quantiles(pooled, len(q) * (count - dropped)) if dropped else pooled,
+        pooled_contributions,
+        jnp.int32(0),
+    )
 
 
 def td_target(batch: Batch, discount: float, next_q: QValue, entropy_cost: Array | None = None) -> QValue:
     """y = r + gamma (Q(s', a') - alpha log pi(a' | s')), or r alone where s' is terminal; for each quantile."""
-    gamma = discount * batch.discount  # [B]
-    columns = (slice(None),) + (None,) * (next_q.q.ndim - 1)  # [B] -> [B, 1] beside quantiles
-    value = next_q.q if entropy_cost is None else next_q.q - entropy_cost[columns]
-    contributions = None if next_q.contributions is None else gamma[:, None] * next_q.contributions
-    return QValue(batch.reward[columns] + gamma[columns] * value, contributions, next_q.critic)
+    discounts = discount * batch.discount  # gamma^k, or 0: [B]
+    per_row = (slice(None),) + (None,) * (next_q.q.ndim - 1)  # [B] -> [B, 1] beside quantiles
+    value = next_q.q if entropy_cost is None else next_q.q - entropy_cost[per_row]
+    contributions = None if next_q.contributions is None else discounts[:, None] * next_q.contributions
+    return QValue(batch.reward[per_row] + discounts[per_row] * value, contributions, next_q.critic)
 
 
 def td_gradient(
@@ -108,29 +117,29 @@ def td_gradient(
 ) -> tuple[Mlp, dict[str, Array]]:
     """The gradient of `critic_loss` for D_m Q(s, a; theta), of every critic, and metrics."""
 
-    def loss(theta: Mlp, mask: Mask | None, number: Array) -> tuple[Array, dict[str, Array]]:
-        online = QValue(*critics.one(theta, batch.obs, batch.action, mask), number)
+    def loss(theta: Mlp, mask: Mask | None, critic: Array) -> tuple[Array, dict[str, Array]]:
+        online = QValue(*critics.value(theta, batch.obs, batch.action, mask), critic)
         return critic_loss(spec, online, y, weight)
 
     # One critic after the other, so that what its forward pass leaves for the backward one is still in the cache.
     value_and_grad = jax.value_and_grad(loss, has_aux=True)
-    each = (theta, mask, jnp.arange(spec.critics))
-    (losses, metrics), gradient = jax.lax.map(lambda critic: value_and_grad(*critic), each)
+    per_critic = (theta, mask, jnp.arange(spec.critics))
+    (losses, metrics), gradient = jax.lax.map(lambda critic: value_and_grad(*critic), per_critic)
     return gradient, {"critic_loss": losses.sum(), **{name: values.mean() for name, values in metrics.items()}}
 
 
 def critic_loss(
     spec: CriticSpec, online: QValue, y: QValue, weight: Array | float = 1.0
 ) -> tuple[Array, dict[str, Array]]:
-    """Eq. (4) for one critic: E[ 1/2 (D_m Q(s, a) - y)^2 ], or with another error than the square.
+    """Eq. (4) for one critic: E[ 1/2 (D_m Q(s, a) - y)^2 ], or the Huber or quantile loss in place of the square.
 
     With expected masks, E_m of that: 1/2 (delta^2 + lambda sum_j (c_j - d_j)^2), delta of the complete networks, c_j
-    and d_j what unit j contributes to either side.
+    what unit j contributes to Q(s, a), and d_j to y.
     """
-    error, metrics = td_error(spec, online.q, y.q), {"q": online.q.mean()}
+    error, metrics = squared_td_error(spec, online.q, y.q), {"q": online.q.mean()}
     dropout, c, d = spec.dropout, online.contributions, y.contributions
     if dropout is not None and dropout.linear and c is not None and d is not None:
-        noise = residual_noise(c, d, y.critic == online.critic, dropout)
+        noise = residual_variance(c, d, y.critic == online.critic, dropout)
         metrics |= {"noise_one_mask": noise.one_mask.mean(), "noise_two_masks": noise.two_masks.mean()}
         if dropout.masks == "expected":
             error += noise.one_mask

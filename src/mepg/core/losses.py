@@ -8,21 +8,24 @@ from mepg.core.spec import CriticSpec
 from mepg.core.types import Array
 
 
-def td_error(spec: CriticSpec, q: Array, y: Array) -> Array:
-    """The error that a spec describes; half of its mean is the loss. [B], [B] -> [B] or [B, K], [B, J] -> [B]"""
+def squared_td_error(spec: CriticSpec, q: Array, y: Array) -> Array:
+    """(Q - y)^2, or in its place the Huber or the quantile loss, doubled: half of the mean is the loss.
+
+    [B], [B] -> [B] or [B, K], [B, J] -> [B]
+    """
     return huber_error(spec.huber, q, y) if spec.quantiles is None else quantile_huber_error(spec.huber, q, y)
 
 
 def huber_error(huber: float | None, q: Array, y: Array) -> Array:
-    """h(Q - y), h(x) = x^2, and from |x| = k on the line k (2 |x| - k). [B], [B] -> [B]
+    """h(Q - y), h(x) = x^2 if |x| <= k, else k (2 |x| - k). [B], [B] -> [B]
 
     Half of it is Huber's loss, with k = 1 torch's smooth_l1_loss; without k, Eq. (4)'s 1/2 (Q - y)^2.
     """
     delta = q - y
     if huber is None:
         return jnp.square(delta)
-    size = jnp.abs(delta)
-    return jnp.where(size <= huber, jnp.square(delta), huber * (2 * size - huber))
+    abs_delta = jnp.abs(delta)
+    return jnp.where(abs_delta <= huber, jnp.square(delta), huber * (2 * abs_delta - huber))
 
 
 def quantile_huber_error(huber: float | None, z: Array, y: Array) -> Array:
@@ -40,12 +43,12 @@ def quantile_huber_error(huber: float | None, z: Array, y: Array) -> Array:
 def smallest_quantiles(quantiles: Array, count: int) -> Array:
     """The `count` smallest of each row, in order. [B, J] -> [B, count]
 
-    Each goes where its rank says, the number of smaller ones; of two equal ones, the left one goes first. That is
+    Each is put at its rank, the number of smaller ones; of two equal ones, the left one comes first. That is
     faster than JAX's sort, which compares one pair at a time.
     """
     index = jnp.arange(quantiles.shape[-1])
-    this, other = quantiles[:, :, None], quantiles[:, None, :]
-    before = (other < this) | ((other == this) & (index < index[:, None]))
+    value, other = quantiles[:, :, None], quantiles[:, None, :]
+    before = (other < value) | ((other == value) & (index < index[:, None]))
     rank = before.sum(axis=-1)  # [B, J]
     has_rank = rank[:, None, :] == jnp.arange(count)[:, None]  # [B, count, J]
     return jnp.where(has_rank, quantiles[:, None, :], 0.0).sum(axis=-1)

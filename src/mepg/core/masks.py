@@ -17,28 +17,27 @@ from mepg.core.types import Key
 _LEVELS = 2**16  # masks are drawn with 16-bit numbers, so p is met to within 1/131072
 
 
-def draw_masks(spec: CriticSpec, batch: int, key: Key) -> tuple[Mask | None, Mask | None]:
+def draw_masks(spec: CriticSpec, batch_size: int, key: Key) -> tuple[Mask | None, Mask | None]:
     """m ~ Bernoulli(1-p), scaled by 1/(1-p): the online critics' mask and the target critics'.
 
     Consistent masks are one draw, given to both (Eq. 4). Two draws are the paper's `-R` ablation.
     With `masks="expected"` none is drawn: the loss holds their average effect.
     """
-    if spec.dropout is None or spec.dropout.masks == "expected":
+    dropout = spec.dropout
+    if dropout is None or dropout.masks == "expected":
         return None, None
     k_online, k_target = jax.random.split(key)
-    rows = batch if spec.dropout.rows == "sample" else 1
-
-    dropout = spec.dropout
+    rows = batch_size if dropout.rows == "sample" else 1
 
     def draw(key: Key) -> Mask:
         if not dropout.shared:
-            return draw_rows(spec, spec.critics, rows, key)
-        one = draw_rows(spec, 1, rows, key)
-        shared: Mask = jax.tree.map(lambda layer: jnp.broadcast_to(layer, (spec.critics, *layer.shape[1:])), one)
-        return shared
+            return draw_mask(spec, spec.critics, rows, key)
+        mask = draw_mask(spec, 1, rows, key)
+        for_all: Mask = jax.tree.map(lambda layer: jnp.broadcast_to(layer, (spec.critics, *layer.shape[1:])), mask)
+        return for_all
 
     online = draw(k_online)
-    match spec.dropout.masks:
+    match dropout.masks:
         case "consistent":
             return online, online
         case "independent":
@@ -48,26 +47,26 @@ def draw_masks(spec: CriticSpec, batch: int, key: Key) -> tuple[Mask | None, Mas
 
 
 def mask_variance(dropout: Dropout) -> float:
-    """lambda = p / (1 - p), the variance of a unit's mask: of the p that is really drawn."""
-    keep = _kept_levels(dropout)
-    return (_LEVELS - keep) / keep
+    """lambda = p / (1 - p), the variance of a unit's mask, for p as 16 bits hold it."""
+    threshold = _keep_threshold(dropout)
+    return (_LEVELS - threshold) / threshold
 
 
-def _kept_levels(dropout: Dropout) -> int:
+def _keep_threshold(dropout: Dropout) -> int:
     return min(max(round((1 - dropout.p) * _LEVELS), 1), _LEVELS)
 
 
-def draw_rows(spec: CriticSpec, critics: int, rows: int, key: Key) -> Mask:
-    """`rows` masks for each critic; each makes it a sub-network."""
+def draw_mask(spec: CriticSpec, critics: int, rows: int, key: Key) -> Mask:
+    """`rows` masks for each critic, each of which defines a sub-network."""
     assert spec.dropout is not None
-    keep = _kept_levels(spec.dropout)
+    threshold = _keep_threshold(spec.dropout)
     masked = spec.hidden if spec.dropout.layers == "all" else spec.hidden[-1:]
     keys = jax.random.split(key, len(masked))
 
     def layer(k: Key, units: int) -> jax.Array:
         numbers = threefry.numbers16(k, (critics, rows, units))
-        # Scaled by the keep-rate that was really drawn, so that the mask's mean is exactly 1.
-        return jnp.where(numbers < keep, jnp.float32(_LEVELS / keep), 0.0)  # [N, rows, H]
+        # Scaled by the rate at which units are kept, so that the mask's mean is exactly 1.
+        return jnp.where(numbers < threshold, jnp.float32(_LEVELS / threshold), 0.0)  # [N, rows, H]
 
     drawn = tuple(map(layer, keys, masked))
     return (None,) * (len(spec.hidden) - len(drawn)) + drawn

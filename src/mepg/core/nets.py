@@ -1,7 +1,7 @@
 """Networks: the multi-layer perceptron (Eq. 2) with the dropout operator in it (Eq. 3).
 
-A network is built once, as pure functions of its layers. How it multiplies, what it does with a mask and which
-function lies between its layers are settled then; whoever calls it gives layers, inputs and a mask.
+A network is built once, as pure functions of its layers. Its precision, its activation and
+the place of the mask are fixed then; a call gives layers, inputs and a mask.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import jax.numpy as jnp
 from mepg.core.types import Array, Key
 
 Precision = Literal["full", "mixed"]
-Multiply = Callable[[Array, Array], Array]  # a, b -> a b
+MatMul = Callable[[Array, Array], Array]  # a, b -> a b
 Mask = tuple[Array | None, ...]  # the paper's m: an entry for each hidden layer, None where it is left alone
 
 
-class Norm(NamedTuple):
+class LayerNorm(NamedTuple):
     """Layer normalisation's own parameters."""
 
     scale: Array  # [outputs]
@@ -42,10 +42,10 @@ class Layer(NamedTuple):
 
     w: Array  # [inputs, outputs]
     b: Array  # [outputs]
-    norm: Norm | BatchNorm | None = None
+    norm: LayerNorm | BatchNorm | None = None
 
 
-Mlp = tuple[Layer, ...]
+Mlp = tuple[Layer, ...]  # the parameters of a multi-layer perceptron
 
 
 class Network(NamedTuple):
@@ -60,17 +60,17 @@ def make_network(
     widths: Sequence[int],
     init: str,
     *,
-    f: Callable[[Array], Array] = jax.nn.relu,
+    activation: Callable[[Array], Array] = jax.nn.relu,
     layer_norm: bool = False,
-    masked: Literal["after", "before"] = "after",
+    mask_place: Literal["after", "before"] = "after",
     precision: Precision = "full",
 ) -> Network:
     """Layers between consecutive `widths`: (S, 256, 256, A) has two hidden layers.
 
-    A mask acts after f, as in Eq. (3), or before normalisation and f, as in DroQ. It carries the factor 1/(1-p), so
-    the bias after it is not scaled (D3). The output layer is always in full precision.
+    A mask acts after the activation f, as in Eq. (3), or before normalisation and f, as in DroQ. It carries the
+    factor 1/(1-p), so the bias after it is not scaled (D3). The output layer is always in full precision.
     """
-    multiply = PRODUCTS[precision]
+    multiply = MATMULS[precision]
 
     def apply_masked(layers: Mlp, x: Array, mask: Mask | None) -> tuple[Array, Array]:
         """Eq. (2): z = w x + b, x = f(z); with a mask, Eq. (3): x~ = m * x. The units are those before the mask."""
@@ -78,12 +78,12 @@ def make_network(
         units = x
         for layer, m in zip(hidden, mask or (None,) * len(hidden), strict=True):
             z = affine(multiply, layer.w, layer.b, x)
-            if m is not None and masked == "before":
+            if m is not None and mask_place == "before":
                 z = m * z
-            if isinstance(layer.norm, Norm):
-                z = _normalise(z) * layer.norm.scale + layer.norm.shift
-            x = units = f(z)
-            if m is not None and masked == "after":
+            if isinstance(layer.norm, LayerNorm):
+                z = _layer_norm(z) * layer.norm.scale + layer.norm.shift
+            x = units = activation(z)
+            if m is not None and mask_place == "after":
                 x = m * units
         return affine(jnp.matmul, output.w, output.b, x), units
 
@@ -94,25 +94,25 @@ def make_network(
     )
 
 
-def init_several(network: Network, count: int, key: Key) -> Mlp:
+def init_ensemble(network: Network, count: int, key: Key) -> Mlp:
     """The same network `count` times, each with weights of its own, along axis 0."""
     return jax.vmap(network.init)(jax.random.split(key, count))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def affine(multiply: Multiply, w: Array, b: Array, x: Array) -> Array:
+def affine(multiply: MatMul, w: Array, b: Array, x: Array) -> Array:
     """z = w x + b, [B, outputs]."""
     return multiply(x, w) + b
 
 
-def _affine_forward(multiply: Multiply, w: Array, b: Array, x: Array) -> tuple[Array, tuple[Array, Array]]:
+def _affine_forward(multiply: MatMul, w: Array, b: Array, x: Array) -> tuple[Array, tuple[Array, Array]]:
     return affine(multiply, w, b, x), (w, x)
 
 
-def _affine_backward(multiply: Multiply, residuals: tuple[Array, Array], dz: Array) -> tuple[Array, Array, Array]:
+def _affine_backward(multiply: MatMul, residuals: tuple[Array, Array], dz: Array) -> tuple[Array, Array, Array]:
     """dw = x' dz, db = sum dz, dx = dz w'."""
     w, x = residuals
-    # A single output's dz is a column, for which the compiler has no good program on the right side.
+    # A single output's dz is a column, and XLA is slow at a product whose right side is one.
     dw = multiply(dz.T, x).T if dz.shape[-1] == 1 else multiply(x.T, dz)
     return dw, dz.sum(axis=0), multiply(dz, w.T)
 
@@ -120,7 +120,7 @@ def _affine_backward(multiply: Multiply, residuals: tuple[Array, Array], dz: Arr
 affine.defvjp(_affine_forward, _affine_backward)
 
 
-def multiply_rounded(a: Array, b: Array) -> Array:
+def matmul_bfloat16(a: Array, b: Array) -> Array:
     """a b of inputs rounded to bfloat16, added up in float32.
 
     A product of two bfloat16 numbers is exact in float32, so rounding the inputs and multiplying as usual computes
@@ -132,10 +132,10 @@ def multiply_rounded(a: Array, b: Array) -> Array:
     return a @ b
 
 
-PRODUCTS: Mapping[str, Multiply] = MappingProxyType({"full": jnp.matmul, "mixed": multiply_rounded})
+MATMULS: Mapping[str, MatMul] = MappingProxyType({"full": jnp.matmul, "mixed": matmul_bfloat16})
 
 
-def _normalise(z: Array) -> Array:
+def _layer_norm(z: Array) -> Array:
     return (z - z.mean(axis=-1, keepdims=True)) * jax.lax.rsqrt(z.var(axis=-1, keepdims=True) + 1e-5)
 
 
@@ -147,7 +147,7 @@ def init_layers(widths: Sequence[int], init_layer: InitLayer, layer_norm: bool, 
     keys = jax.random.split(key, len(widths) - 1)
     *hidden, output = map(init_layer, keys, widths[:-1], widths[1:])
     if layer_norm:
-        hidden = [layer._replace(norm=Norm(jnp.ones_like(layer.b), jnp.zeros_like(layer.b))) for layer in hidden]
+        hidden = [layer._replace(norm=LayerNorm(jnp.ones_like(layer.b), jnp.zeros_like(layer.b))) for layer in hidden]
     return (*hidden, output)
 
 

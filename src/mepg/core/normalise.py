@@ -8,8 +8,8 @@ import jax.numpy as jnp
 
 from mepg.core.types import Agent, Array, Batch, Beliefs, Key, Metrics, Sizes
 
-CLIP = 10.0  # standard deviations; as in Stable-Baselines3's VecNormalize, and so is the next
-EPSILON = 1e-8  # a number that never varies must not be divided by 0
+CLIP = 10.0  # standard deviations; as in Stable-Baselines3's VecNormalize
+EPSILON = 1e-8  # so that a constant entry is not divided by 0; as in VecNormalize too
 
 
 class Normalised(NamedTuple):
@@ -34,7 +34,7 @@ def normalised(agent: Agent, sizes: Sizes) -> Agent:
         return agent.exploit(state.agent, normalise(state, obs))
 
     def update(state: Normalised, batch: Batch, key: Key) -> tuple[Normalised, Metrics]:
-        state = observe(state, batch.obs)
+        state = update_statistics(state, batch.obs)
         batch = batch._replace(obs=normalise(state, batch.obs), next_obs=normalise(state, batch.next_obs))
         inner, metrics = agent.update(state.agent, batch, key)
         return state._replace(agent=inner), metrics
@@ -46,17 +46,17 @@ def _normalised_beliefs(inner: Beliefs) -> Beliefs:
     return Beliefs(
         lambda state, obs, action: inner.posterior(state.agent, normalise(state, obs), action),
         lambda state, obs, action, key: inner.subnetwork(state.agent, normalise(state, obs), action, key),
-        lambda state, obs, *keys: inner.play(state.agent, normalise(state, obs), *keys),
+        lambda state, obs, *keys: inner.evaluated_policy(state.agent, normalise(state, obs), *keys),
         inner.closed_form,
     )
 
 
 def normalise(state: Normalised, obs: Array) -> Array:
-    """(s - mean) / sqrt(variance + tiny), not further from 0 than `CLIP`."""
+    """(s - mean) / sqrt(variance + epsilon), not further from 0 than `CLIP`."""
     return jnp.clip((obs - state.mean) / jnp.sqrt(state.variance + EPSILON), -CLIP, CLIP)
 
 
-def observe(state: Normalised, obs: Array) -> Normalised:
+def update_statistics(state: Normalised, obs: Array) -> Normalised:
     """Mean and variance with one more batch: those of the two groups together (Chan, Golub and LeVeque)."""
     count = state.batches + 1
     share = 1.0 / count

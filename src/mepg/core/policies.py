@@ -21,13 +21,13 @@ class Policy(NamedTuple):
 
     init: Callable[[Key], Mlp]  # -> phi
     sample: Callable[[Mlp, Array, Key], tuple[Array, Array]]  # phi, s -> a ~ pi(. | s), log pi(a | s): [B, A], [B]
-    mode: Callable[[Mlp, Array], Array]  # phi, s -> the action without chance, [B, A]
+    mode: Callable[[Mlp, Array], Array]  # phi, s -> the deterministic action, [B, A]
 
 
 def make_policy(spec: Spec, sizes: Sizes, network: Network | None = None) -> Policy:
     """The policy that a spec describes, with the spec's network unless another one is given."""
     if network is None:
-        widths = (sizes.obs, *spec.hidden, head_width(spec, sizes))
+        widths = (sizes.obs, *spec.hidden, output_width(spec, sizes))
         network = make_network(widths, spec.init, precision=spec.precision)
     if spec.gaussian is None:
 
@@ -46,24 +46,24 @@ def make_policy(spec: Spec, sizes: Sizes, network: Network | None = None) -> Pol
         return jnp.tanh(mean)
 
     def gaussian_sample(phi: Mlp, obs: Array, key: Key) -> tuple[Array, Array]:
-        return squash(*_gaussian_head(gaussian, network.apply(phi, obs)), key)
+        return sample_squashed(*_gaussian_head(gaussian, network.apply(phi, obs)), key)
 
     return Policy(network.init, gaussian_sample, gaussian_mode)
 
 
-def head_width(spec: Spec, sizes: Sizes) -> int:
+def output_width(spec: Spec, sizes: Sizes) -> int:
     """The outputs of the actor's network: actions, and for a Gaussian their log-std beside them."""
     return sizes.action if spec.gaussian is None else 2 * sizes.action
 
 
-def squash(mean: Array, log_std: Array, key: Key) -> tuple[Array, Array]:
+def sample_squashed(mean: Array, log_std: Array, key: Key) -> tuple[Array, Array]:
     """a = tanh(u), u ~ N(mean, std^2), and log pi(a) = sum log N(u) - log(1 - tanh(u)^2): [B, A], [B]."""
     noise = jax.random.normal(key, mean.shape)
-    raw = mean + jnp.exp(log_std) * noise
+    u = mean + jnp.exp(log_std) * noise
     log_normal = -0.5 * noise**2 - log_std - 0.5 * jnp.log(2 * jnp.pi)
     # log(1 - tanh(u)^2), in the form that neither overflows nor needs a small constant
-    log_slope = 2 * (jnp.log(2.0) - raw - jax.nn.softplus(-2 * raw))
-    return jnp.tanh(raw), (log_normal - log_slope).sum(axis=-1)
+    log_det_jacobian = 2 * (jnp.log(2.0) - u - jax.nn.softplus(-2 * u))
+    return jnp.tanh(u), (log_normal - log_det_jacobian).sum(axis=-1)
 
 
 def add_noise(noise: Noise | None, action: Array, key: Key) -> Array:

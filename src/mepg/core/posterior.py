@@ -1,4 +1,4 @@
-"""What the masks know of Q, in closed form (Section 4.3): one forward pass, and no mask is drawn.
+"""The distribution of Q over masks, in closed form (Section 4.3): one forward pass, and no mask is drawn.
 
 The mask acts on the last hidden layer and Q is linear in it, Q_m = b + sum_j m_j c_j with c_j = w_j x_j. A
 unit's mask has mean 1 and variance lambda = p / (1 - p), and units are dropped independently. So Q_m has
@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from mepg.core.critics import Critics
-from mepg.core.masks import draw_rows, mask_variance
+from mepg.core.masks import draw_mask, mask_variance
 from mepg.core.nets import Mask, Mlp
 from mepg.core.spec import CriticSpec, Dropout
 from mepg.core.types import Array, Beliefs, Key, Posterior
@@ -25,22 +25,22 @@ SAMPLES = 500  # sub-networks where there is no closed form: 3% of error in a st
 def posterior(critics: Critics, theta: Mlp, obs: Array, action: Array, spec: CriticSpec) -> Posterior:
     """Q of a random critic under a random mask.
 
-    Where there are no masks that leaves the critics' own spread. Where several layers are masked, or what
+    Without masks, only the critics differ. Where several layers are masked, or what
     comes after the mask is not linear, the same `SAMPLES` sub-networks stand for all of them.
     """
     if spec.dropout is None:
         q = critics.q(theta, obs, action)  # [N, B]
         return Posterior(q, jnp.zeros((*q.shape, 0)))
     if spec.dropout.linear:
-        value, contributions = critics.all(theta, obs, action, None)
-        return Posterior(critics.mean(value), mask_variance(spec.dropout) ** 0.5 * contributions)
-    masks = draw_rows(spec, len(theta[0].b), SAMPLES, jax.random.key(0))
+        value, contributions = critics.values(theta, obs, action, None)
+        return Posterior(critics.quantile_mean(value), mask_variance(spec.dropout) ** 0.5 * contributions)
+    masks = draw_mask(spec, len(theta[0].b), SAMPLES, jax.random.key(0))
 
-    def q_under(number: Array) -> Array:
-        mask = jax.tree.map(lambda rows: rows[:, number, None], masks)
+    def q_of_sample(i: Array) -> Array:
+        mask = jax.tree.map(lambda rows: rows[:, i, None], masks)
         return critics.q(theta, obs, action, mask)
 
-    q = jax.lax.map(q_under, jnp.arange(SAMPLES))  # [samples, N, B]
+    q = jax.lax.map(q_of_sample, jnp.arange(SAMPLES))  # [samples, N, B]
     mean = q.mean(axis=0)
     return Posterior(mean, jnp.moveaxis(q - mean, 0, -1) / SAMPLES**0.5)
 
@@ -55,37 +55,37 @@ class Subnetwork(NamedTuple):
 def draw_subnetwork(spec: CriticSpec, critics: int, key: Key) -> Subnetwork:
     """A random critic and a random mask, as in training."""
     k_critic, k_mask = jax.random.split(key)
-    mask = None if spec.dropout is None else draw_rows(spec, 1, 1, k_mask)
+    mask = None if spec.dropout is None else draw_mask(spec, 1, 1, k_mask)
     return Subnetwork(jax.random.randint(k_critic, (), 0, critics), mask)
 
 
-def q_of_subnetwork(critics: Critics, theta: Mlp, one: Subnetwork, obs: Array, action: Array) -> Array:
+def q_of_subnetwork(critics: Critics, theta: Mlp, subnetwork: Subnetwork, obs: Array, action: Array) -> Array:
     """Q_m(s, a): the same m for all inputs. [B]"""
-    critic = jax.tree.map(lambda leaf: leaf[one.critic][None], theta)
-    return critics.q(critic, obs, action, one.mask)[0]
+    critic = jax.tree.map(lambda leaf: leaf[subnetwork.critic][None], theta)
+    return critics.q(critic, obs, action, subnetwork.mask)[0]
 
 
-def mean(belief: Posterior) -> Array:
+def posterior_mean(posterior: Posterior) -> Array:
     """E[Q], [B]."""
-    return belief.q.mean(axis=0)
+    return posterior.q.mean(axis=0)
 
 
-def variance(belief: Posterior) -> Array:
+def posterior_variance(posterior: Posterior) -> Array:
     """Var[Q] = E[lambda sum_j c_j^2] + Var[Q_i], over the critics i: within them and between them. [B]"""
-    return jnp.square(belief.deviations).sum(axis=-1).mean(axis=0) + belief.q.var(axis=0)
+    return jnp.square(posterior.deviations).sum(axis=-1).mean(axis=0) + posterior.q.var(axis=0)
 
 
-def covariance(belief: Posterior) -> Array:
+def posterior_covariance(posterior: Posterior) -> Array:
     """Cov[Q, Q'] = E[lambda sum_j c_j c'_j] + Cov[Q_i, Q'_i]: of every input with every other. [B, B]"""
-    delta = belief.q - mean(belief)
-    within = jnp.einsum("nbj,ncj->bc", belief.deviations, belief.deviations)
-    return (within + jnp.einsum("nb,nc->bc", delta, delta)) / len(belief.q)
+    delta = posterior.q - posterior_mean(posterior)
+    within = jnp.einsum("nbj,ncj->bc", posterior.deviations, posterior.deviations)
+    return (within + jnp.einsum("nb,nc->bc", delta, delta)) / len(posterior.q)
 
 
-def beliefs(
+def make_beliefs(
     critics: Critics,
     theta: Callable[[Any], Mlp],
-    play: Callable[[Any, Array, Key, Key], tuple[Array, Array]],
+    evaluated_policy: Callable[[Any, Array, Key, Key], tuple[Array, Array]],
     spec: CriticSpec,
 ) -> Beliefs:
     """The `Beliefs` of an agent that keeps its critics at `theta(state)`, on axis 0."""
@@ -97,25 +97,25 @@ def beliefs(
     return Beliefs(
         posterior=lambda state, obs, action: posterior(critics, theta(state), obs, action, spec),
         subnetwork=subnetwork,
-        play=play,
+        evaluated_policy=evaluated_policy,
         closed_form=spec.dropout is None or spec.dropout.linear,
     )
 
 
-class ResidualNoise(NamedTuple):
-    """How much masks make the Bellman residual Q_m(s, a) - y_m vary. [B]"""
+class ResidualVariance(NamedTuple):
+    """The variance over masks of the Bellman residual Q_m(s, a) - y_m. [B]"""
 
     one_mask: Array
     two_masks: Array
 
 
-def residual_noise(c: Array, d: Array, same_critic: Array, dropout: Dropout) -> ResidualNoise:
+def residual_variance(c: Array, d: Array, same_critic: Array, dropout: Dropout) -> ResidualVariance:
     """lambda sum_j (c_j - d_j)^2 with the same mask on both sides, lambda (sum_j c_j^2 + sum_j d_j^2) with two.
 
     c_j is what unit j adds to Q(s, a), d_j what it adds to y, both [B, H]. Where y is another critic's, the
     masks are two in any case.
     """
-    scale = mask_variance(dropout)
-    two_masks = scale * (jnp.square(c) + jnp.square(d)).sum(axis=-1)
-    one_mask = scale * jnp.square(c - d).sum(axis=-1)
-    return ResidualNoise(jnp.where(same_critic, one_mask, two_masks), two_masks)
+    variance = mask_variance(dropout)
+    two_masks = variance * (jnp.square(c) + jnp.square(d)).sum(axis=-1)
+    one_mask = variance * jnp.square(c - d).sum(axis=-1)
+    return ResidualVariance(jnp.where(same_critic, one_mask, two_masks), two_masks)

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 from mepg.core.critics import Critics
 from mepg.core.nets import Mlp
 from mepg.core.policies import best_proposal
-from mepg.core.posterior import draw_subnetwork, mean, posterior, q_of_subnetwork, variance
+from mepg.core.posterior import draw_subnetwork, posterior, posterior_mean, posterior_variance, q_of_subnetwork
 from mepg.core.spec import CriticSpec, Search
 from mepg.core.types import Array, Key
 
 
-def begin_search(search: Search | None, spec: CriticSpec, key: Key) -> Any:
+def init_search(search: Search | None, spec: CriticSpec, key: Key) -> Any:
     """The carry of an episode's exploration: for Thompson sampling, the sub-network that is asked throughout."""
     thompson = search is not None and search.how == "thompson"
     return draw_subnetwork(spec, spec.critics, key) if thompson else ()
@@ -25,12 +25,12 @@ def choose_proposal(
 ) -> Array:
     """argmax_a E[Q(s, a)] + kappa Std[Q(s, a)], or argmax_a Q_m(s, a) for the episode's m, a among K proposals.
 
-    Proposals stand one below the other, [K B, A], those for all states together; the answer is [B, A].
+    Proposals are stacked, [K B, A]: the first of every state, then the second of every state. The result is [B, A].
     """
-    rows = jnp.tile(obs, (len(proposals) // len(obs), 1))  # [K B, S]
+    tiled_obs = jnp.tile(obs, (len(proposals) // len(obs), 1))  # [K B, S]
     if search.how == "ucb":
-        belief = posterior(critics, theta, rows, proposals, spec)
-        value = mean(belief) + search.kappa * jnp.sqrt(variance(belief))
+        belief = posterior(critics, theta, tiled_obs, proposals, spec)
+        value = posterior_mean(belief) + search.kappa * jnp.sqrt(posterior_variance(belief))
     else:
-        value = q_of_subnetwork(critics, theta, carry, rows, proposals)
+        value = q_of_subnetwork(critics, theta, carry, tiled_obs, proposals)
     return best_proposal(proposals.reshape(-1, len(obs), proposals.shape[-1]), value.reshape(-1, len(obs)))

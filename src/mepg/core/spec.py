@@ -31,7 +31,9 @@ class Dropout:
     """The dropout operator D_m on the critics' hidden units (Eq. 3)."""
 
     p: float = 0.1  # the probability that a unit is dropped
-    masks: Literal["consistent", "independent", "online", "expected"] = "consistent"  # both sides of Bellman (D18)
+    masks: Literal["consistent", "independent", "online", "expected"] = (
+        "consistent"  # on the two sides of the Bellman equation (D18)
+    )
     layers: Literal["last", "all"] = "last"  # which hidden layers (D1)
     rows: Literal["sample", "batch"] = "sample"  # one mask for each sample, or for the batch (D2)
     shared: bool = False  # whether all critics have the same mask
@@ -54,7 +56,7 @@ class Temperature:
     initial: float = 0.1  # D10
     lr: float | None = 1e-4  # None: alpha stays as it is (D21)
     target_entropy: float | None = None  # None: -dim(A); for discrete actions, `entropy_ratio` says it
-    every: int | None = None  # critic updates between two of alpha's; None: with the policy (D7)
+    every: int | None = None  # alpha is updated at every so many critic updates; None: with the policy (D7)
 
     def __post_init__(self) -> None:
         require(1e-30 <= self.initial <= 1e30, "initial", "in [1e-30, 1e30]", self.initial)
@@ -78,7 +80,7 @@ class Gaussian:
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """Exploring by choice: of several actions that the policy proposes, one that the critics' masks speak for.
+    """Exploring by choice: of several actions that the policy proposes, the best by the critics and their uncertainty.
 
     `ucb`: the largest mean + kappa std of Q over the masks. `thompson`: the largest Q of one sub-network, which is
     drawn for the episode.
@@ -100,12 +102,12 @@ class Quantiles:
     """A critic's value as a distribution: its quantiles at (k - 1/2) / count, k = 1, 2, ..."""
 
     count: int = 25  # K
-    dropped: int = 0  # for each critic that is asked: so many of the largest of all their quantiles are not in y
+    dropped: int = 0  # TQC: so many for each critic, the largest of the pool, are left out of y
 
     def __post_init__(self) -> None:
         require(1 <= self.count <= 10_000, "count", "in [1, 10000]", self.count)
-        fits = 0 <= self.dropped < self.count
-        require(fits, "dropped", f"in [0, {self.count - 1}], which leaves one of {self.count} quantiles", self.dropped)
+        valid = 0 <= self.dropped < self.count
+        require(valid, "dropped", f"in [0, {self.count - 1}], which leaves one of {self.count} quantiles", self.dropped)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,17 +140,17 @@ class CriticSpec:
     dropout: Dropout | None = None  # None: always the complete network
     pessimism: Pessimism | None = None  # None: y is made from Q itself
     quantiles: Quantiles | None = None  # None: a critic's value is a number
-    huber: float | None = None  # the distance from which the loss is a line; None: never
-    policy_q: Literal["first", "min", "mean"] = "min"  # the policy's view of N critics
+    huber: float | None = None  # k of the Huber loss; None: the squared error
+    policy_q: Literal["first", "min", "mean"] = "min"  # which Q of N critics the policy is improved on
     layer_norm: bool = False  # on the critics' hidden layers
-    target_every: int = 2  # critic updates between two of the target networks' (D9)
+    target_every: int = 2  # the target networks follow at every so many critic updates (D9)
     updates_per_step: int = 1  # critic updates for each step in the environment
 
     discount: float = 0.99  # gamma
     n_step: int = 1  # rewards that are added up before the next value
     target_rate: float = 0.005  # eta
     critic_lr: float = 3e-4
-    adam_b1: float = 0.9  # of both: how long Adam remembers a gradient
+    adam_b1: float = 0.9  # beta1 of Adam, for actor and critics
     hidden: tuple[int, ...] = (256, 256)
     init: Literal["uniform", "orthogonal"] = "uniform"  # D10
     precision: Precision = "full"  # mixed: hidden layers multiply numbers rounded to bfloat16
@@ -157,11 +159,11 @@ class CriticSpec:
     warmup: int = 25_000  # steps with uniformly random actions, before the first update
 
     def __post_init__(self) -> None:
-        for name, most in _LARGEST.items():
-            require(1 <= getattr(self, name) <= most, name, f"in [1, {most}]", getattr(self, name))
+        for name, upper in _UPPER_BOUNDS.items():
+            require(1 <= getattr(self, name) <= upper, name, f"in [1, {upper}]", getattr(self, name))
         require(0 < self.critic_lr <= 1, "critic_lr", "in (0, 1]", self.critic_lr)
-        widths = 1 <= len(self.hidden) <= 100 and all(1 <= width <= 65_536 for width in self.hidden)
-        require(widths, "hidden", "one to a hundred widths in [1, 65536]", self.hidden)
+        valid = 1 <= len(self.hidden) <= 100 and all(1 <= width <= 65_536 for width in self.hidden)
+        require(valid, "hidden", "one to a hundred widths in [1, 65536]", self.hidden)
         require(0 <= self.warmup <= 10**12, "warmup", "in [0, 10^12]", self.warmup)
         require(0 <= self.discount <= 1, "discount", "in [0, 1]", self.discount)
         require(0 < self.target_rate <= 1, "target_rate", "in (0, 1]", self.target_rate)
@@ -195,7 +197,9 @@ class CriticSpec:
             if self.dropout is not None:
                 self._set("dropout", replace(self.dropout, shared=False))
             self._set("policy_q", "min")
-            if self.quantiles is not None and self.quantiles.count == 1:  # a median, whose loss is the mean's
+            if (
+                self.quantiles is not None and self.quantiles.count == 1
+            ):  # `quantile_huber_error` of one quantile is `huber_error`
                 self._set("quantiles", None)
 
     def _set(self, name: str, value: Any) -> None:
@@ -207,7 +211,7 @@ class ActorSpec(CriticSpec):
     """Critics, and an actor that is improved on them."""
 
     temperature: Temperature | None = None  # None: no entropy term
-    actor_every: int = 1  # critic updates between two of the policy's: the delay d
+    actor_every: int = 1  # the policy is updated at every so many critic updates: the delay d
     actor_lr: float = 3e-4
     policy_average: PolicyAverage | None = None  # None: the policy itself acts
 
@@ -238,7 +242,7 @@ class Spec(ActorSpec):
 
     gaussian: Gaussian | None = None  # None: a deterministic policy, with a target network
     exploration: Noise | None = None  # added to the policy's own action while training
-    search: Search | None = None  # None: what the policy says, and noise, is what is done while training
+    search: Search | None = None  # None: while training, the policy's action with noise is taken
     subset: int | None = None  # M: y is made from a random M of the N critics; None: from all
     smoothing: Noise | None = None  # added to the next action: target policy smoothing
     minto: bool = False  # y from the smaller of target and online network's Q (MINTO)
@@ -247,8 +251,8 @@ class Spec(ActorSpec):
     def __post_init__(self) -> None:
         decay = self.lr_decay
         require(decay is None or 1 <= decay <= 10**9, "lr_decay", "in [1, 10^9], or none", decay)
-        within = self.subset is None or 1 <= self.subset <= self.critics
-        require(within, "subset", f"in [1, {self.critics}], the number of critics, or none", self.subset)
+        valid = self.subset is None or 1 <= self.subset <= self.critics
+        require(valid, "subset", f"in [1, {self.critics}], the number of critics, or none", self.subset)
         if self.temperature is not None and self.gaussian is None:
             raise ValueError("temperature needs a stochastic policy: a deterministic one has no entropy; set gaussian")
         super().__post_init__()
@@ -300,9 +304,9 @@ def _require_sigma(dropout: Dropout | None) -> None:
 
 
 def require_uncertainty(spec: CriticSpec, search: Search) -> None:
-    """Refuse a search by critics that are never in doubt, or whose doubt has no closed form where it needs one."""
+    """Refuse a search by critics without uncertainty, or without a closed form of it where one is needed."""
     if spec.dropout is None and spec.critics == 1:
-        raise ValueError("search needs critics that can be in doubt: set dropout.p, or critics to more than 1")
+        raise ValueError("search needs critics with uncertainty: set dropout.p, or critics to more than 1")
     if search.how == "ucb" and spec.dropout is not None and not spec.dropout.linear:
         raise ValueError(
             "search.how=ucb needs masks on the last layer alone, after the activation: set search.how=thompson"
@@ -310,7 +314,7 @@ def require_uncertainty(spec: CriticSpec, search: Search) -> None:
 
 
 # A value outside these bounds is a typing error, and would fail much later, with an obscure message.
-_LARGEST = MappingProxyType(
+_UPPER_BOUNDS = MappingProxyType(
     {
         "critics": 1_000,
         "target_every": 10**9,

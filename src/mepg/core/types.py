@@ -1,7 +1,8 @@
 """The types that the rest of the core uses.
 
 Shapes are trailing comments in one alphabet: `B` batch, `S` observation, `A` action, `H` hidden
-units, `N` critics, `M` members, `K` actors or proposals.
+units, `N` critics, `M` members (of SUNRISE) or critics of a subset (of REDQ), `K` quantiles, actors or proposals,
+`J` any other axis.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import jax
 Array = jax.Array
 Key = jax.Array
 Params = Any  # a pytree of arrays
-OptState = Any  # what Adam remembers about a pytree of parameters
+OptState = Any  # Adam's moments of a pytree of parameters
 
 
 class Metric(NamedTuple):
@@ -51,7 +52,7 @@ class Batch(NamedTuple):
     number: Array  # [B], which transition of the run it is, counted from the first
 
 
-class Weights(NamedTuple):
+class LossWeights(NamedTuple):
     """How much each transition counts in a loss, [B]; the loss is the mean over the batch of what is weighted."""
 
     critic: Array | float = 1.0
@@ -87,15 +88,16 @@ class Posterior(NamedTuple):
 
 
 class Beliefs(NamedTuple):
-    """What an agent believes of the policy that it evaluates: to look inside. Training needs none of it."""
+    """What an agent's critics say of Q, for inspection. Training needs none of it."""
 
     posterior: Callable[[Any, Array, Array], Posterior]  # state, s, a -> Q
     subnetwork: Callable[[Any, Array, Array, Key], Array]  # state, s, a -> Q of one that is drawn, [B]
-    play: Callable[[Any, Array, Key, Key], tuple[Array, Array]]  # state, s, episode's and step's key -> a, bonus [B]
+    # state, s, keys of the episode and of the step -> a, and what it is paid for its entropy, [B]
+    evaluated_policy: Callable[[Any, Array, Key, Key], tuple[Array, Array]]
     closed_form: bool = True  # False: the posterior is estimated from sub-networks that were drawn
 
 
-def _nothing(_: Key) -> Any:
+def _empty_carry(_: Key) -> Any:
     return ()
 
 
@@ -110,5 +112,5 @@ class Agent(NamedTuple):
     explore: Callable[[Any, Any, Array, Key], tuple[Array, Any]]  # state, carry, s -> a, carry
     exploit: Callable[[Any, Array], Array]  # state, s -> a
     update: Callable[..., tuple[Any, Metrics]]  # state, batch, key -> state, metrics
-    begin: Callable[[Key], Any] = _nothing  # -> carry, at the beginning of an episode
+    begin: Callable[[Key], Any] = _empty_carry  # -> carry, at the beginning of an episode
     beliefs: Beliefs | None = None  # None: `mepg inspect` and `q_posterior` cannot be used

@@ -24,11 +24,11 @@ from mepg.core.masks import draw_masks
 from mepg.core.nets import Mask, Mlp
 from mepg.core.policies import Policy
 from mepg.core.spec import ActorSpec, Spec
-from mepg.core.types import AgentState, Array, Batch, Key, Metric, Metrics, Params, Trainable, Weights
+from mepg.core.types import AgentState, Array, Batch, Key, LossWeights, Metric, Metrics, Params, Trainable
 
 
 class Actor(NamedTuple):
-    """How actions are chosen and improved. Only where there are several policies is theta asked which to follow."""
+    """How actions are chosen and improved. theta is used only to choose among several policies, as in ACE."""
 
     init: Callable[[Key], Mlp]  # -> phi
     sample: Callable[[Mlp, Mlp, Array, Key], tuple[Array, Array]]  # phi, theta, s -> a, log pi(a | s)
@@ -51,16 +51,16 @@ def update(
     state: AgentState,
     batch: Batch,
     key: Key,
-    weights: Weights = Weights(),  # noqa: B008
+    weights: LossWeights = LossWeights(),  # noqa: B008
 ) -> tuple[AgentState, Metrics]:
-    """One update of Algorithm 1: theta by Eq. (4), then what is due of phi, alpha and the targets."""
+    """One update of Algorithm 1: theta by Eq. (4), then phi, alpha and the targets, each at its interval."""
     k_critic, k_policy, k_policy_mask = jax.random.split(key, 3)
-    pi = partial(nets.actor.sample, next_policy(spec, state), state.critic.target)
+    pi = partial(nets.actor.sample, next_params(spec, state), state.critic.target)
     theta, theta_target, _ = state.critic
     gradient, metrics = critic_gradient(
-        nets.critics, spec, theta, theta_target, pi, temperature_of(spec, state), batch, k_critic, weights.critic
+        nets.critics, spec, theta, theta_target, pi, entropy_coefficient(spec, state), batch, k_critic, weights.critic
     )
-    critic = adam_step(state.critic, gradient, decayed(spec, spec.critic_lr, state.updates), spec.adam_b1)
+    critic = adam_step(state.critic, gradient, learning_rate(spec, spec.critic_lr, state.updates), spec.adam_b1)
     state = state._replace(updates=state.updates + 1, critic=critic)
     state, policy_metrics = improve_policy(nets, spec, state, batch, k_policy, k_policy_mask, weights.policy)
     return update_targets(spec, state), as_metrics(metrics) | policy_metrics
@@ -70,7 +70,7 @@ def policy_step(
     nets: Networks, spec: ActorSpec, state: AgentState, batch: Batch, key: Key, k_mask: Key, weight: Array | float
 ) -> tuple[Trainable, Trainable | None, Metrics]:
     """phi moves down the gradient of Eq. (6), and alpha down that of Eq. (8) unless it has an interval of its own."""
-    alpha = temperature_of(spec, state)
+    alpha = entropy_coefficient(spec, state)
     masked = spec.dropout is not None and spec.dropout.policy_mask
     mask, _ = draw_masks(spec, len(batch.reward), k_mask) if masked else (None, None)  # None: the complete critics
     (loss, log_prob), gradient = jax.value_and_grad(nets.actor.loss, has_aux=True)(
@@ -86,7 +86,7 @@ def policy_step(
         temperature = temperature_step(spec, temperature, log_prob, nets.target_entropy, weight)
     if spec.temperature is not None and spec.temperature.lr is not None:
         metrics["ent_coef_loss"] = temperature_loss(jnp.float32(alpha), log_prob, nets.target_entropy, weight)
-    actor_lr = decayed(spec, spec.actor_lr, state.updates)
+    actor_lr = learning_rate(spec, spec.actor_lr, state.updates)
     return adam_step(state.actor, gradient, actor_lr, spec.adam_b1), temperature, as_metrics(metrics)
 
 
@@ -113,9 +113,9 @@ def improve_policy(
         _, log_prob = nets.actor.sample(state.actor.params, state.critic.params, batch.obs, key)
         return temperature_step(spec, state.temperature, log_prob, nets.target_entropy, weight)
 
-    actor, temperature, metrics = every(spec.actor_every, state.updates, due, not_due)
+    actor, temperature, metrics = cond_every(spec.actor_every, state.updates, due, not_due)
     if spec.temperature is not None and spec.temperature.every is not None:
-        temperature = every(spec.temperature.every, state.updates, temperature_due, lambda: state.temperature)
+        temperature = cond_every(spec.temperature.every, state.updates, temperature_due, lambda: state.temperature)
     return state._replace(actor=actor, temperature=temperature), metrics
 
 
@@ -158,20 +158,20 @@ def temperature_step(
     return adam_step(temperature, jax.grad(loss)(temperature.params), spec.temperature.lr)
 
 
-def temperature_of(spec: ActorSpec, state: AgentState) -> Array | float:
+def entropy_coefficient(spec: ActorSpec, state: AgentState) -> Array | float:
     """alpha, learned or fixed; 0 without an entropy term."""
     if state.temperature is not None:
         return jnp.exp(state.temperature.params)
     return 0.0 if spec.temperature is None else spec.temperature.initial
 
 
-def acting_policy(spec: ActorSpec, state: AgentState) -> Params:
+def acting_params(spec: ActorSpec, state: AgentState) -> Params:
     """phi of the policy that acts: the learned one, or its average."""
     averaged = spec.policy_average is not None and spec.policy_average.use in ("acting", "both")
     return state.policy_average if averaged else state.actor.params
 
 
-def next_policy(spec: ActorSpec, state: AgentState) -> Params:
+def next_params(spec: ActorSpec, state: AgentState) -> Params:
     """phi of the policy that chooses a': the target's if there is one, or the average."""
     if spec.policy_average is not None and spec.policy_average.use in ("targets", "both"):
         return state.policy_average
@@ -182,8 +182,8 @@ def update_targets(spec: ActorSpec, state: AgentState) -> AgentState:
     """theta', phi' and the policy's average follow, every `target_every` updates."""
     rate = spec.target_rate
     average_rate = rate if spec.policy_average is None else spec.policy_average.rate or rate
-    average = state.actor._replace(target=state.policy_average)
-    theta_target, phi_target, phi_average = every(
+    average = state.actor._replace(target=state.policy_average)  # `polyak` moves targets, and the average is like one
+    theta_target, phi_target, phi_average = cond_every(
         spec.target_every,
         state.updates,
         lambda: (polyak(state.critic, rate), polyak(state.actor, rate), polyak(average, average_rate)),
@@ -208,7 +208,7 @@ def init_trainable(params: Params, lr: float, *, with_target: bool) -> Trainable
     return Trainable(params, target, optax.adam(lr).init(params))
 
 
-def decayed(spec: ActorSpec, lr: float, updates: Array) -> Array | float:
+def learning_rate(spec: ActorSpec, lr: float, updates: Array) -> Array | float:
     """lr (1 - t / T) after t of T updates, and 0 from then on; without a decay, lr."""
     if not isinstance(spec, Spec) or spec.lr_decay is None:
         return lr
@@ -221,7 +221,7 @@ def adam_step(trainable: Trainable, gradient: Params, lr: Array | float, b1: flo
     return trainable._replace(params=optax.apply_updates(trainable.params, step), moments=moments)
 
 
-def every(period: int, updates: Array, due: Callable[[], Any], not_due: Callable[[], Any]) -> Any:
+def cond_every(period: int, updates: Array, due: Callable[[], Any], not_due: Callable[[], Any]) -> Any:
     """`due()` at multiples of `period` (D6), else `not_due()`. Return only what changes: the rest would be copied."""
     return due() if period == 1 else jax.lax.cond(updates % period == 0, due, not_due)
 

@@ -141,7 +141,7 @@ class Player:
 
         def play(state: Any, obs: Array, key: Key, episode: Array, step: Array) -> tuple[Array, Array]:
             k_episode, k_steps = jax.random.split(jax.random.fold_in(key, episode))
-            return beliefs.play(state, obs, k_episode, jax.random.fold_in(k_steps, step))
+            return beliefs.evaluated_policy(state, obs, k_episode, jax.random.fold_in(k_steps, step))
 
         self._play = with_jax_defaults(jax.jit(play))
 

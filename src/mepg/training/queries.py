@@ -23,7 +23,7 @@ class AgentQueries:
         self._keys = {stream: jax_key(seed, stream) for stream in ("predict", "belief")}
         self._draw_actions = jax.jit(self._explore)
         self._moments = jax.jit(self._mean_and_variance)
-        self._covariance = jax.jit(lambda *inputs: posterior.covariance(self.beliefs.posterior(*inputs)))
+        self._covariance = jax.jit(lambda *inputs: posterior.posterior_covariance(self.beliefs.posterior(*inputs)))
         self._subnetworks = jax.jit(self._draw_subnetworks, static_argnames="count")
 
     @property
@@ -50,7 +50,7 @@ class AgentQueries:
 
     def _mean_and_variance(self, state: Any, obs: Array, actions: Array) -> tuple[Array, Array]:
         belief = self.beliefs.posterior(state, obs, actions)
-        return posterior.mean(belief), posterior.variance(belief)
+        return posterior.posterior_mean(belief), posterior.posterior_variance(belief)
 
     @with_jax_defaults
     def covariance(self, state: Any, obs: FloatArray, actions: FloatArray) -> FloatArray:
