@@ -123,7 +123,7 @@ def add_set(parser: ArgumentParser) -> None:
 
 
 def add_tuned(parser: ArgumentParser) -> None:
-    words = "settings that learn fast, in place of the paper's (`mepg show ALGO --tuned` lists them)"
+    words = "faster rates in place of the paper's (`mepg show ALGO --tuned` lists them)"
     parser.add_argument("--tuned", action="store_true", help=words)
 
 

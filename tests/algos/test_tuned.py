@@ -1,4 +1,4 @@
-"""Settings that learn fast: one set for all algorithms. And the algorithms to start with."""
+"""Faster rates, one set for all algorithms. And the algorithms to start with."""
 
 from dataclasses import replace
 

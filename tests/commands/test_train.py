@@ -125,7 +125,11 @@ def test_without_out_the_folder_says_what_it_is(capsys):
 @pytest.mark.parametrize(
     ("env", "named", "folder"),
     [
-        ("StubPlain-v0", ["me-sac+lcb", "--tuned"], "me-sac+lcb_tuned_hidden=8_batch_size=8_warmup=20_StubPlain-v0_seed0"),
+        (
+            "StubPlain-v0",
+            ["me-sac+lcb", "--tuned"],
+            "me-sac+lcb_tuned_hidden=8_batch_size=8_warmup=20_StubPlain-v0_seed0",
+        ),
         ("StubDiscrete-v0", ["me-dqn"], "me-dqn_hidden=8_batch_size=8_warmup=20_StubDiscrete-v0_seed0"),
     ],
 )

@@ -56,7 +56,9 @@ def test_what_is_found_with_tuned_settings_holds_them(tmp_path, capsys):
     pytest.importorskip("optuna")
     argv = ["td3", "--env", "Pendulum-v1", "--trials", "1", "--seeds", "1", "--steps", "100", "--workers", "1"]
     assert main(["tune", *argv, "--space", "discount=0.9,0.95", "--tuned", *SMALL]) == 0
-    assert "tuned: actor_lr=0.00073, critic_lr=0.00073, target_rate=0.02, warmup=20 (by --set" in capsys.readouterr().out
+    assert (
+        "tuned: actor_lr=0.00073, critic_lr=0.00073, target_rate=0.02, warmup=20 (by --set" in capsys.readouterr().out
+    )
     best = json.loads((tmp_path / "tune" / "td3_tuned_Pendulum-v1" / "best.json").read_text())
     assert best["set"][:4] == ["actor_lr=0.00073", "critic_lr=0.00073", "target_rate=0.02", "warmup=10000"]
     assert best["set"][-1].startswith("discount=")

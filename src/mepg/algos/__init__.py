@@ -105,7 +105,7 @@ class Recommendation(NamedTuple):
 RECOMMENDED = {"box": Recommendation("me-sac+lcb", tuned=True), "discrete": Recommendation("me-dqn", tuned=False)}
 START_WITH = ", ".join(f"{choice} for {ACTION_KINDS[kind]}" for kind, choice in RECOMMENDED.items())
 
-# Settings that learn fast, beside those of the paper's Table 5: one set for all tasks and algorithms.
+# Faster rates than those of the paper's Table 5: one set for all tasks and algorithms.
 TUNED = {"actor_lr": 7.3e-4, "critic_lr": 7.3e-4, "temperature.lr": 7.3e-4, "target_rate": 0.02, "warmup": 10_000}
 
 

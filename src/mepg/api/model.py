@@ -56,8 +56,8 @@ class Model:
     :param dropout_p: the probability that the masks drop a unit; 0: no masks
     :param n_envs: copies of `env`, which is then an id, stepped together
     :param spec: a whole spec, such as ``dataclasses.replace(mepg.ME_SAC.default_spec, critics=2)``
-    :param tuned: settings that learn fast, in place of the paper's (`mepg show me-sac --tuned` prints them); any other
-        argument overrides them
+    :param tuned: faster rates in place of the paper's (`mepg show me-sac --tuned` prints them); any other argument
+        overrides them
     :param tensorboard_log: folder for TensorBoard
     :param policy_kwargs: ``net_arch``, ``n_critics``, ``layer_norm``, ``dropout_rate``
     :param verbose: 1: a table of metrics now and then

@@ -18,12 +18,13 @@ MAX_RUNS = 6  # side by side in a picture
 
 def describe(found: Inspection) -> str:
     """For a terminal."""
-    followed = "" if found.followed is None else f", {found.mean_q:.3g} where {found.followed:.3g} followed"
+    followed = "" if found.followed is None else f": {found.mean_q:.3g} where {found.followed:.3g} followed"
     cut = f", {found.left_out:,} left out as too near to a cut" if found.left_out else ""
     lines = [
         f"{found.run}: {found.algorithm} on {found.env}, seed {found.seed}, step {found.step:,}",
         f"  {many(found.steps, 'step')} of {many(found.episodes, 'episode')}{cut}",
-        f"  Q is {_bias(found.bias)} on average{followed}; error {found.error:.3g}, standard deviation {found.spread:.3g}",
+        f"  Q is {_bias(found.bias)} on average{followed}",
+        f"  error {found.error:.3g}, standard deviation {found.spread:.3g}",
     ]
     if found.bound_bias is not None:
         lines.append(f"  {_bound(found)}, the bound that it learns from, is {_bias(found.bound_bias)} on average")
