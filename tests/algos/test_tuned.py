@@ -33,7 +33,7 @@ def test_the_same_for_all_that_have_them_and_nothing_else_changes(name):
 def test_who_has_none_is_named_with_the_reason(name, why):
     with pytest.raises(UsageError) as error:
         tuned_settings(name)
-    assert str(error.value) == f"{name} has no tuned settings: {why}; use it without them, or another"
+    assert str(error.value) == f"{name} has no tuned settings: {why}; use its own, or another algorithm"
 
 
 def test_the_others_have_none_either():

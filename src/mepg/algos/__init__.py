@@ -122,7 +122,7 @@ def tuned_settings(name: str) -> list[str]:
             raise UsageError(f"its spec has no {' and no '.join(missing)}")
         apply_settings(spec, settings)
     except UsageError as error:
-        raise UsageError(f"{name} has no tuned settings: {error}; use it without them, or another") from None
+        raise UsageError(f"{name} has no tuned settings: {error}; use its own, or another algorithm") from None
     return settings
 
 
