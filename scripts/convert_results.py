@@ -1,4 +1,4 @@
-"""Turn finished runs of format 2 (before 18 November 2026) into format 3: convert_results.py FOLDER ..."""
+"""Turn finished runs of format 3 (18 November 2026) into format 4: convert_results.py FOLDER ..."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from mepg.settings import digest
 from mepg.storage.files import (
     checksum,
     read_npz,
@@ -23,10 +22,17 @@ from mepg.storage.folder import FORMAT, Checksum, Folder
 from mepg.storage.identity import Identity
 
 
-def old_fingerprints(config: dict[str, Any]) -> set[str]:
-    """What the run's files may say: XLA went without saying, and at first the number of steps was a part of it."""
-    stored = {name: value for name, value in config.items() if (name, value) != ("backend", "xla")}
-    return {digest(stored), digest({name: value for name, value in stored.items() if name != "steps"})}
+def renamed(config: dict[str, Any]) -> dict[str, Any]:
+    """`improve_on` had two meanings: a spec's is `policy_q`, a mask's `policy_mask`."""
+    spec = dict(config["spec"])
+    if "improve_on" in spec:
+        spec["policy_q"] = spec.pop("improve_on")
+    if spec.get("dropout") is not None:
+        dropout = dict(spec["dropout"])
+        if "improve_on" in dropout:
+            dropout["policy_mask"] = dropout.pop("improve_on") == "masked"
+        spec["dropout"] = dropout
+    return {**config, "spec": spec}
 
 
 def convert(path: Path) -> bool:
@@ -34,22 +40,21 @@ def convert(path: Path) -> bool:
     folder, data = Folder(path), read_sealed(path / "run.json")
     if data["format"] == FORMAT:
         return False
-    if data["format"] != 2:
-        raise SystemExit(f"{path}: run.json is of format {data['format']}, not 2")
-    identity = Identity.from_json({**data, "config": {"backend": "xla", **data["config"]}})
+    if data["format"] != 3:
+        raise SystemExit(f"{path}: run.json is of format {data['format']}, not 3")
+    identity = Identity.from_json({**data, "config": renamed(data["config"])})
     config = identity.config
-    known, new = old_fingerprints(data["config"]) | {config.fingerprint}, config.fingerprint
+    result, new = read_sealed(folder.result_file), config.fingerprint
+    known = {result["config"], new}  # the new one where a conversion was interrupted
 
     def require(fingerprint: str, file: Path) -> None:
         if fingerprint not in known:
             raise SystemExit(f"{file} is another run's")
 
-    result = read_sealed(folder.result_file)
-    require(result["config"], folder.result_file)
     arrays = read_npz(folder.evaluations_file)
     fingerprint = arrays["config"].tobytes().hex()
     require(fingerprint, folder.evaluations_file)
-    for name, sealed in result["files"].items():  # evaluations may be new: a process was killed after writing them
+    for name, sealed in result["files"].items():
         if sealed is not None and not (name == folder.evaluations_file.name and fingerprint == new):
             read_until(path / name, Checksum(*sealed))
     write_npz(folder.evaluations_file, {**arrays, "config": np.frombuffer(bytes.fromhex(new), np.uint8)})
@@ -62,13 +67,9 @@ def convert(path: Path) -> bool:
     for file in (folder.policy_file, folder.best_file):
         if file.exists():
             networks, about = read_sealed_arrays(file)
-            whose = Identity.from_json(
-                {**about, "config": {"backend": "xla", "steps": config.steps, **about["config"]}}
-            )
+            whose = Identity.from_json({**about, "config": renamed({"steps": config.steps, **about["config"]})})
             require(whose.config.fingerprint, file)
-            kept = {name: about[name] for name in ("step", "return") if name in about}
-            whose_now = {**identity.to_json(), "config": config.identity()}
-            write_sealed_arrays(file, networks, {**whose_now, "step": config.steps, **kept})
+            write_sealed_arrays(file, networks, {**about, "config": config.identity()})
     write_sealed(folder.config_file, {**data, "format": FORMAT, "config": config.to_json()})
     return True
 

@@ -1,4 +1,4 @@
-"""scripts/convert_results.py: a run of format 2 becomes what today's version would have written."""
+"""scripts/convert_results.py: a run of format 3 becomes what today's version would have written."""
 
 import importlib.util
 from pathlib import Path
@@ -23,8 +23,6 @@ from mepg.training.config import Config
 from mepg.training.evaluate import Episode
 from tests.conftest import SPACES
 
-LATER = ("quantiles", "huber", "n_step", "adam_b1")  # fields of a spec that format 2 left out at their defaults
-
 
 @pytest.fixture(scope="module")
 def script():
@@ -35,8 +33,8 @@ def script():
     return module
 
 
-def write_run(path, backend):
-    config = Config.make("me-sac", ["hidden=8,8"], env="Pendulum-v1", steps=100, eval_every=100, backend=backend)
+def write_run(path, settings=()):
+    config = Config.make("me-sac", ["hidden=8,8", *settings], env="Pendulum-v1", steps=100, eval_every=100)
     folder = Folder(path)
     folder.claim(config, SPACES).close()
     folder.write_evaluations(config, {100: [Episode(1.5, 10)] * config.eval_episodes})
@@ -48,13 +46,18 @@ def write_run(path, backend):
     return folder
 
 
-def as_format_2(folder, script, backend):
+def as_format_3(folder):
+    old = "3" * 64
+
+    def old_names(config):
+        spec = dict(config["spec"])
+        spec["improve_on"] = spec.pop("policy_q")
+        dropout = dict(spec["dropout"])
+        dropout["improve_on"] = "masked" if dropout.pop("policy_mask") else "complete"
+        return {**config, "spec": spec | {"dropout": dropout}}
+
     data = read_sealed(folder.config_file)
-    data["config"]["spec"] = {name: value for name, value in data["config"]["spec"].items() if name not in LATER}
-    if backend == "xla":
-        del data["config"]["backend"]
-    write_sealed(folder.config_file, {**data, "format": 2})
-    old = max(script.old_fingerprints(data["config"]))
+    write_sealed(folder.config_file, {**data, "format": 3, "config": old_names(data["config"])})
     arrays = read_npz(folder.evaluations_file)
     write_npz(folder.evaluations_file, {**arrays, "config": np.frombuffer(bytes.fromhex(old), np.uint8)})
     write_sealed(folder.inspection_file, {**read_sealed(folder.inspection_file), "config": old})
@@ -62,22 +65,22 @@ def as_format_2(folder, script, backend):
     files = {**result["files"], folder.evaluations_file.name: checksum(folder.evaluations_file)}
     write_sealed(folder.result_file, {**result, "config": old, "files": files})
     networks, about = read_sealed_arrays(folder.policy_file)
-    write_sealed_arrays(folder.policy_file, networks, {**about, "config": data["config"]})
+    write_sealed_arrays(folder.policy_file, networks, {**about, "config": old_names(about["config"])})
 
 
-@pytest.mark.parametrize("backend", ["xla", "native"])
-def test_a_run_of_format_2_becomes_todays(tmp_path, script, backend):
-    folder = write_run(tmp_path / "run", backend)
+@pytest.mark.parametrize("settings", [[], ["dropout.policy_mask=true"], ["critics=2", "policy_q=first"]])
+def test_a_run_of_format_3_becomes_todays(tmp_path, script, settings):
+    folder = write_run(tmp_path / "run", settings)
     today = {file.name: file.read_bytes() for file in folder.path.iterdir()}
-    as_format_2(folder, script, backend)
+    as_format_3(folder)
     assert script.convert(folder.path)
     assert {file.name: file.read_bytes() for file in folder.path.iterdir()} == today
     assert not script.convert(folder.path), "it is converted already"
 
 
 def test_a_file_of_another_run_is_refused(tmp_path, script):
-    folder = write_run(tmp_path / "run", "xla")
-    as_format_2(folder, script, "xla")
-    write_sealed(folder.result_file, {**read_sealed(folder.result_file), "config": "0" * 64})
-    with pytest.raises(SystemExit, match=r"result\.json is another run's"):
+    folder = write_run(tmp_path / "run")
+    as_format_3(folder)
+    write_sealed(folder.inspection_file, {"config": "0" * 64})
+    with pytest.raises(SystemExit, match=r"inspect\.json is another run's"):
         script.convert(folder.path)

@@ -60,7 +60,7 @@ def test_set(spec, settings, expected):
         ("dropout.p=nan", "dropout.p must be a number"),
         (
             "dropout=0.3",
-            "dropout must be set by its fields (p, masks, layers, rows, shared, place, improve_on) or none",
+            "dropout must be set by its fields (p, masks, layers, rows, shared, place, policy_mask) or none",
         ),
         ("dropout.masks=some", "one of consistent, independent, online, expected"),
         ("hidden=", "numbers separated by commas"),

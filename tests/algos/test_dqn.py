@@ -62,7 +62,7 @@ def test_the_complete_network_chooses_and_the_masked_one_is_asked(monkeypatch):
         m = (jnp.array([[mask]]),)
         monkeypatch.setattr(dqn, "draw_masks", lambda *_, m=m: (m, m))
         assert gradient_of(spec, theta, theta, batch)[1]["critic_loss"] == worth**2 / 2
-    masked = replace(spec, dropout=Dropout(improve_on="masked"))
+    masked = replace(spec, dropout=Dropout(policy_mask=True))
     assert gradient_of(masked, theta, theta, batch)[1]["critic_loss"] == 10.0**2 / 2, "which likes the first action"
 
 

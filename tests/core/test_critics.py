@@ -24,9 +24,9 @@ def test_one_critic_needs_no_axis():
     np.testing.assert_allclose(np.concatenate([one, one]), two, atol=1e-6)
 
 
-@pytest.mark.parametrize(("improve_on", "which"), [("first", 0), ("min", "min"), ("mean", "mean")])
-def test_what_the_policy_sees_of_several(improve_on, which):
-    critics = make_critics(Spec(hidden=(16,), critics=3, improve_on=improve_on), SIZES)
+@pytest.mark.parametrize(("policy_q", "which"), [("first", 0), ("min", "min"), ("mean", "mean")])
+def test_what_the_policy_sees_of_several(policy_q, which):
+    critics = make_critics(Spec(hidden=(16,), critics=3, policy_q=policy_q), SIZES)
     theta = jit_quickly(critics.init)(jax.random.key(0))
     obs, action = draw(6, 3), draw(6, 2, seed=1)
     q = np.asarray(critics.q(theta, obs, action))
@@ -64,7 +64,7 @@ def test_sigma_is_the_spread_over_drawn_masks(kind, quantiles):
         dropout=Dropout(p=0.2),
         quantiles=quantiles,
         pessimism=Pessimism(beta=2.0, policy=True),
-        improve_on="first",
+        policy_q="first",
     )
     sizes = Sizes(3, 2, kind)
     critics = make_critics(spec, sizes)

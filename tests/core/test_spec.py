@@ -76,7 +76,7 @@ def test_collapses():
     assert replace(specs["me-crossq"], dropout=Dropout(p=0)) == replace(specs["crossq"], critics=1)
     assert specs["me-crossq-do"] == replace(specs["crossq"], critics=1)
     # REDQ and DroQ come down to SAC, given its schedule and its view of two critics
-    like_sac = {"improve_on": "min", "actor_every": 1, "target_every": 2, "updates_per_step": 1}
+    like_sac = {"policy_q": "min", "actor_every": 1, "target_every": 2, "updates_per_step": 1}
     assert replace(specs["redq"], critics=2, subset=2, **like_sac) == SAC
     assert replace(specs["droq"], dropout=Dropout(p=0), layer_norm=False, **like_sac) == SAC
     assert replace(specs["redq-utd20"], updates_per_step=1) == specs["redq"]
@@ -88,7 +88,7 @@ def test_equal_meanings_are_equal_and_hash_alike():
     pairs = [
         (Spec(dropout=Dropout(p=0)), Spec()),
         (Spec(smoothing=Noise(std=0)), Spec()),
-        (Spec(critics=1, improve_on="first"), Spec(critics=1, improve_on="mean")),
+        (Spec(critics=1, policy_q="first"), Spec(critics=1, policy_q="mean")),
         (Spec(hidden=(8,), dropout=Dropout(layers="all")), Spec(hidden=(8,), dropout=Dropout())),
         (replace(ME_SAC, temperature=Temperature(every=2)), ME_SAC),
         (Spec(critics=3, subset=3), Spec(critics=3)),
@@ -132,7 +132,7 @@ def test_equal_meanings_are_equal_and_hash_alike():
         lambda: Spec(temperature=Temperature()),
         lambda: Spec(dropout=Dropout(masks="expected", layers="all")),
         lambda: Spec(dropout=Dropout(masks="expected", place="before"), layer_norm=True),
-        lambda: Spec(dropout=Dropout(masks="expected", improve_on="masked")),
+        lambda: Spec(dropout=Dropout(masks="expected", policy_mask=True)),
         lambda: Spec(dropout=Dropout(masks="expected"), critics=2),
         lambda: Spec(dropout=Dropout(masks="expected"), quantiles=Quantiles()),
         lambda: Spec(dropout=Dropout(masks="expected"), huber=1.0),

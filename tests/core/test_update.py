@@ -36,9 +36,9 @@ def test_policy_gradient_by_hand():
     assert gradient[1].b[0] == pytest.approx(-3 * (1 - np.tanh(0.5) ** 2), rel=1e-5)
 
 
-@pytest.mark.parametrize(("improve_on", "expected"), [("first", -7.0), ("min", -4.0), ("mean", -5.5)])
-def test_which_critics_the_policy_sees(improve_on, expected):
-    spec = Spec(hidden=(1,), critics=2, improve_on=improve_on)
+@pytest.mark.parametrize(("policy_q", "expected"), [("first", -7.0), ("min", -4.0), ("mean", -5.5)])
+def test_which_critics_the_policy_sees(policy_q, expected):
+    spec = Spec(hidden=(1,), critics=2, policy_q=policy_q)
     theta = (Layer(jnp.zeros((2, 2, 1)), jnp.zeros((2, 1))), Layer(jnp.zeros((2, 1, 1)), jnp.array([[7.0], [4.0]])))
     phi = (Layer(jnp.zeros((1, 1)), jnp.zeros(1)), Layer(jnp.zeros((1, 1)), jnp.zeros(1)))
     loss, _ = policy_loss(*built(spec), phi, theta, None, 0.0, jnp.ones((3, 1)), jax.random.key(0))

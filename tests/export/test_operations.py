@@ -43,11 +43,11 @@ def test_every_algorithm_exports(name):
         ("ace", ["depth=1"]),
         ("ace", ["depth=3", "layer_norm=true"]),
         ("ace", ["actors=1"]),
-        ("ace-flat", ["critics=3", "layer_norm=true", "improve_on=mean"]),
-        ("ace-flat", ["critics=2", "improve_on=first", "gaussian.bound=clip"]),
+        ("ace-flat", ["critics=3", "layer_norm=true", "policy_q=mean"]),
+        ("ace-flat", ["critics=2", "policy_q=first", "gaussian.bound=clip"]),
         ("sunrise", ["members=1", "hidden=8"]),
         ("me-sac+lcb", ["policy_average.use=both"]),
-        ("qr-dqn", ["critics=2", "improve_on=mean"]),
+        ("qr-dqn", ["critics=2", "policy_q=mean"]),
     ],
 )
 def test_and_so_do_its_variants(name, settings):

@@ -62,7 +62,7 @@ def random_settings(rng):
         layers=str(rng.choice(["last", "all"])),
         rows=str(rng.choice(["sample", "batch"])),
         place=str(rng.choice(["after", "before"])),
-        improve_on=str(rng.choice(["complete", "masked"])),
+        policy_mask=bool(rng.integers(2)),
     )
     critics = int(rng.integers(1, 6))
     return {
@@ -75,7 +75,7 @@ def random_settings(rng):
         "subset": maybe(int(rng.integers(1, critics + 1))),
         "dropout": maybe(dropout),
         "smoothing": maybe(Noise(std=0.2, clip=0.5)),
-        "improve_on": str(rng.choice(["first", "min", "mean"])),
+        "policy_q": str(rng.choice(["first", "min", "mean"])),
         "layer_norm": bool(rng.random() < 0.5),
         "target_every": int(rng.integers(1, 4)),
         "updates_per_step": int(rng.integers(1, 4)),

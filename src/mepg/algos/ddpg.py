@@ -8,7 +8,7 @@ from mepg.core.spec import Noise, Spec
 SMOOTHING = Noise(std=0.2, clip=0.5)  # D8: TD3's defaults
 
 DDPG = Spec(exploration=Noise(std=0.1))
-TD3 = replace(DDPG, critics=2, improve_on="first", smoothing=SMOOTHING, actor_every=2)
+TD3 = replace(DDPG, critics=2, policy_q="first", smoothing=SMOOTHING, actor_every=2)
 
 ALGORITHMS = {
     "ddpg": Algorithm(DDPG, "deterministic policy gradient, one critic", python_name="DDPG"),

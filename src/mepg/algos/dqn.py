@@ -142,7 +142,7 @@ def critic_gradient(
     """
     k_mask, *_ = jax.random.split(key, 4)
     mask, target_mask = draw_masks(spec, len(batch.reward), k_mask)  # the same one, except in ablations: [N, B, H]
-    masked = spec.dropout is not None and spec.dropout.improve_on == "masked"
+    masked = spec.dropout is not None and spec.dropout.policy_mask
     chooser = theta if spec.double else theta_target
     next_action = best_action(spec, critics, chooser, batch.next_obs, target_mask if masked else None)  # [B, 1]
     next_q = lowest(spec, *critics.all(theta_target, batch.next_obs, next_action, target_mask))  # [B]

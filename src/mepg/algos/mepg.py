@@ -21,7 +21,7 @@ ALGORITHMS = {
     "me-ddpg-tps": Algorithm(replace(ME_DDPG, smoothing=None), "without target policy smoothing", parent="me-ddpg"),
     "me-ddpg-r": Algorithm(replace(ME_DDPG, dropout=INDEPENDENT), "a separate mask on each side", parent="me-ddpg"),
     "me-ddpg+cdq": Algorithm(
-        replace(ME_DDPG, critics=2, improve_on="first"), "with clipped double Q, as in TD3 (D4)", parent="me-ddpg"
+        replace(ME_DDPG, critics=2, policy_q="first"), "with clipped double Q, as in TD3 (D4)", parent="me-ddpg"
     ),
     "me-ddpg-x": Algorithm(replace(ME_DDPG, dropout=EXPECTED), "the masks' expected update, none drawn", "me-ddpg"),
     "me-ddpg+lcb": Algorithm(

@@ -10,16 +10,16 @@ from mepg.algos import Algorithm
 from mepg.algos.sac import SAC
 from mepg.core.spec import Dropout
 
-REDQ = replace(SAC, critics=10, subset=2, improve_on="mean", actor_every=20, target_every=1)
+REDQ = replace(SAC, critics=10, subset=2, policy_q="mean", actor_every=20, target_every=1)
 REDQ_UTD20 = replace(REDQ, updates_per_step=20)
 
 # As its authors have it: ordinary dropout, before layer normalisation, on every hidden layer and in every pass.
-DROQ_MASKS = Dropout(p=0.01, masks="independent", layers="all", place="before", improve_on="masked")
+DROQ_MASKS = Dropout(p=0.01, masks="independent", layers="all", place="before", policy_mask=True)
 DROQ = replace(
     SAC,
     dropout=DROQ_MASKS,
     layer_norm=True,
-    improve_on="mean",
+    policy_q="mean",
     updates_per_step=20,
     actor_every=20,
     target_every=1,

@@ -10,7 +10,7 @@ from mepg.algos.mepg import INDEPENDENT
 from mepg.algos.sac import SAC
 from mepg.core.spec import Dropout, Quantiles
 
-TQC = replace(SAC, quantiles=Quantiles(count=25, dropped=2), huber=1.0, improve_on="mean")
+TQC = replace(SAC, quantiles=Quantiles(count=25, dropped=2), huber=1.0, policy_q="mean")
 ME_TQC = replace(TQC, dropout=Dropout(), critics=1, actor_every=2)
 
 ALGORITHMS = {

@@ -74,7 +74,7 @@ def make_critics(spec: CriticSpec, sizes: Sizes, network: Network | None = None)
         return q, jnp.square(units) @ jnp.square(weights)
 
     def policy_q(theta: Mlp, obs: Array, action: Array, mask: Mask | None) -> Array:
-        if spec.improve_on == "first":
+        if spec.policy_q == "first":
             theta, mask = jax.tree.map(lambda leaf: leaf[:1], (theta, mask))
         value, contributions = every(theta, obs, action, mask)
         return reduce_critics(spec, mean(value), jnp.square(contributions).sum(axis=-1))
@@ -90,9 +90,9 @@ def reduce_critics(spec: CriticSpec, q: Array, squares: Array) -> Array:
     """The policy's Q: the first of N critics', their minimum or their mean. [N, ...], [N, ...] -> [...]"""
     if spec.pessimism is not None and spec.pessimism.policy:
         q = lower_bound(spec, q, squares)
-    if spec.improve_on == "first":
+    if spec.policy_q == "first":
         q = q[:1]
-    return q.mean(axis=0) if spec.improve_on == "mean" else q.min(axis=0)
+    return q.mean(axis=0) if spec.policy_q == "mean" else q.min(axis=0)
 
 
 def lower_bound(spec: CriticSpec, q: Array, squares: Array) -> Array:

@@ -36,7 +36,7 @@ class Dropout:
     rows: Literal["sample", "batch"] = "sample"  # one mask for each sample, or for the batch (D2)
     shared: bool = False  # whether all critics have the same mask
     place: Literal["after", "before"] = "after"  # the activation; before is also before layer normalisation
-    improve_on: Literal["complete", "masked"] = "complete"  # the network that the policy is improved on
+    policy_mask: bool = False  # whether the policy is improved under a mask too
 
     def __post_init__(self) -> None:
         require(0 <= self.p < 1, "p", "in [0, 1)", self.p)
@@ -139,7 +139,7 @@ class CriticSpec:
     pessimism: Pessimism | None = None  # None: y is made from Q itself
     quantiles: Quantiles | None = None  # None: a critic's value is a number
     huber: float | None = None  # the distance from which the loss is a line; None: never
-    improve_on: Literal["first", "min", "mean"] = "min"  # the policy's view of N critics
+    policy_q: Literal["first", "min", "mean"] = "min"  # the policy's view of N critics
     layer_norm: bool = False  # on the critics' hidden layers
     target_every: int = 2  # critic updates between two of the target networks' (D9)
     updates_per_step: int = 1  # critic updates for each step in the environment
@@ -194,7 +194,7 @@ class CriticSpec:
         if self.critics == 1:
             if self.dropout is not None:
                 self._set("dropout", replace(self.dropout, shared=False))
-            self._set("improve_on", "min")
+            self._set("policy_q", "min")
             if self.quantiles is not None and self.quantiles.count == 1:  # a median, whose loss is the mean's
                 self._set("quantiles", None)
 
@@ -280,10 +280,8 @@ def _require_closed_form(spec: CriticSpec, dropout: Dropout) -> None:
             "dropout.masks=expected needs masks on the last layer alone, after the activation: "
             "set dropout.layers=last and dropout.place=after"
         )
-    if dropout.improve_on == "masked":
-        raise ValueError(
-            "dropout.masks=expected draws no mask to improve the policy on: set dropout.improve_on=complete"
-        )
+    if dropout.policy_mask:
+        raise ValueError("dropout.masks=expected draws no mask to improve the policy on: set dropout.policy_mask=false")
     if spec.critics > 1:
         raise ValueError("dropout.masks=expected has no closed form for the minimum of several critics: set critics=1")
     if spec.quantiles is not None or spec.huber is not None:

@@ -71,7 +71,7 @@ def policy_step(
 ) -> tuple[Trainable, Trainable | None, Metrics]:
     """phi moves down the gradient of Eq. (6), and alpha down that of Eq. (8) unless it has an interval of its own."""
     alpha = temperature_of(spec, state)
-    masked = spec.dropout is not None and spec.dropout.improve_on == "masked"
+    masked = spec.dropout is not None and spec.dropout.policy_mask
     mask, _ = draw_masks(spec, len(batch.reward), k_mask) if masked else (None, None)  # None: the complete critics
     (loss, log_prob), gradient = jax.value_and_grad(nets.actor.loss, has_aux=True)(
         state.actor.params, state.critic.params, mask, alpha, batch.obs, key, weight

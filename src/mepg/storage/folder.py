@@ -54,7 +54,7 @@ from mepg.training.evaluate import Episode
 from mepg.training.loop import Evaluations
 from mepg.words import many
 
-FORMAT = 3
+FORMAT = 4
 
 
 class Result(NamedTuple):
@@ -104,7 +104,7 @@ class Folder:
         if data.get("format") != FORMAT:
             raise UsageError(
                 f"{self.config_file} is of format {data.get('format')!r:.80}, not {FORMAT}: another version wrote it; "
-                "scripts/convert_results.py turns finished runs of format 2 into today's"
+                "scripts/convert_results.py turns finished runs of format 3 into today's"
             )
         try:
             return Identity.from_json(data)
