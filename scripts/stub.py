@@ -13,7 +13,7 @@ from mepg.api.classes import class_of
 PATH = Path(__file__).parent.parent / "src" / "mepg" / "__init__.pyi"
 HEAD = """# Written by scripts/stub.py from the registry of algorithms.
 # ruff: noqa
-from mepg.api.classes import algorithm as algorithm, load as load
+from mepg.api.classes import algorithm as algorithm, load as load, recommended as recommended
 from mepg.api.model import Model as Model
 from mepg.errors import RunFailure as RunFailure, UsageError as UsageError
 

@@ -37,7 +37,19 @@ HOPPER = "HopperBulletEnv-v0" if has_pybullet() else "Hopper-v5"
 PENDULUM = "InvertedPendulumBulletEnv-v0" if has_pybullet() else "InvertedPendulum-v5"
 
 # Between them they have every mechanism and every kind of spec; the others differ in settings.
-KINDS = ["td3", "me-ddpg", "me-ddpg-x", "me-sac", "redq", "droq", "sunrise-ucb", "ace", "ace-flat", "me-crossq"]
+KINDS = [
+    "td3",
+    "me-ddpg",
+    "me-ddpg-x",
+    "me-sac",
+    "me-sac+lcb",
+    "redq",
+    "droq",
+    "sunrise-ucb",
+    "ace",
+    "ace-flat",
+    "me-crossq",
+]
 KINDS += ["me-tqc", "me-dqn", "me-qr-dqn", "me-sac-discrete"]
 
 

@@ -23,9 +23,9 @@ def __getattr__(name: str) -> Any:
     """Import the classes and functions when one is first used: `mepg --help` need not wait for JAX.
 
     __init__.pyi lists them for editors. `from mepg import flags` asks here too, before it imports that module: so only
-    a capital, with which a class begins, or one of these three names is worth the import.
+    a capital, with which a class begins, or one of these four names is worth the import.
     """
-    if name[:1].isupper() or name in ("algorithm", "load", "__all__"):
+    if name[:1].isupper() or name in ("algorithm", "load", "recommended", "__all__"):
         from mepg.api.classes import exports
 
         found = exports()

@@ -1,6 +1,6 @@
 # Written by scripts/stub.py from the registry of algorithms.
 # ruff: noqa
-from mepg.api.classes import algorithm as algorithm, load as load
+from mepg.api.classes import algorithm as algorithm, load as load, recommended as recommended
 from mepg.api.model import Model as Model
 from mepg.errors import RunFailure as RunFailure, UsageError as UsageError
 
@@ -27,6 +27,9 @@ class ME_CrossQ(Model):
 class ME_DDPG(Model):
     """The consistent Bellman update on DDPG."""
 
+class ME_DDPG_LCB(Model):
+    """On a lower confidence bound over all masks."""
+
 class ME_DQN(Model):
     """The consistent Bellman update on DQN."""
 
@@ -38,6 +41,9 @@ class ME_SAC(Model):
 
 class ME_SACDiscrete(Model):
     """The consistent Bellman update on SAC for discrete actions."""
+
+class ME_SAC_LCB(Model):
+    """On a lower confidence bound over all masks."""
 
 class ME_TQC(Model):
     """The consistent Bellman update on TQC."""

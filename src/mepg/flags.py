@@ -6,7 +6,7 @@ import contextlib
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mepg.errors import UsageError, unknown
 from mepg.training.config import A_COUNT, A_SEED, Bound, settings_of
@@ -116,10 +116,52 @@ def add_path(
 
 def add_set(parser: ArgumentParser) -> None:
     words = (
-        "change a setting of the algorithm (`mepg show ALGO` lists them): dropout.p=0.3, hidden=400,300, "
+        "change a setting of the algorithm, tuned or not (`mepg show ALGO` lists them): dropout.p=0.3, hidden=400,300, "
         "smoothing=none; can be repeated"
     )
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help=words)
+
+
+def add_tuned(parser: ArgumentParser) -> None:
+    words = "faster rates in place of the paper's (`mepg show ALGO --tuned` lists them)"
+    parser.add_argument("--tuned", action="store_true", help=words)
+
+
+def spec_settings(arguments: Namespace) -> list[str]:
+    """What `--tuned` and `--set` change; the latter comes last, wherever it stands on the command line."""
+    from mepg.algos import tuned_settings
+
+    return [*(tuned_settings(arguments.algorithm) if arguments.tuned else ()), *arguments.set]
+
+
+class TunedField(NamedTuple):
+    """A field that `--tuned` sets, as `--set` would: three values of it."""
+
+    own: str  # the algorithm's
+    tuned: str
+    used: str  # the tuned one, unless `--set` says otherwise
+
+    @property
+    def comment(self) -> str:
+        """That `--set` has overridden it, if it has."""
+        return "" if self.used == self.tuned else f" (by --set; tuned: {self.tuned})"
+
+
+def tuned_fields(algorithm: str, spec: Any) -> dict[str, TunedField]:
+    """What `--tuned` makes of an algorithm, and what is left of it in `spec`."""
+    from mepg.algos import find, tuned_settings
+    from mepg.settings import apply_settings, describe
+
+    own, settings = find(algorithm).spec, tuned_settings(algorithm)
+    values = [describe(each) for each in (own, apply_settings(own, settings), spec)]
+    fields = (setting.partition("=")[0] for setting in settings)
+    return {field: TunedField(*(each.get(field, "off") for each in values)) for field in fields}
+
+
+def describe_tuned(algorithm: str, spec: Any) -> str:
+    """The same on a line."""
+    found = tuned_fields(algorithm, spec).items()
+    return f"tuned: {', '.join(f'{field}={values.used}{values.comment}' for field, values in found)}"
 
 
 def add_runs(parser: ArgumentParser, nargs: str, words: str = "folders with runs, at any depth") -> None:

@@ -6,12 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gymnasium
 import pytest
 
 import mepg
 from mepg.algos import Algorithm, algorithms
 from mepg.algos.sac import SAC
 from mepg.api.classes import exports
+from tests.run import stubs  # noqa: F401
 
 ROOT = Path(__file__).parent.parent.parent
 NAMED = {entry.python_name: name for name, entry in algorithms().items() if entry.python_name}
@@ -21,6 +23,7 @@ def test_the_names_that_people_use():
     """One that is renamed or removed breaks their scripts."""
     assert {
         "ME_SAC", "ME_DDPG", "DDPG", "TD3", "SAC", "REDQ", "SUNRISE", "ACE", "DroQ", "CrossQ", "ME_CrossQ",
+        "ME_SAC_LCB", "ME_DDPG_LCB",
         "TQC", "ME_TQC", "DQN", "ME_DQN", "QRDQN", "ME_QRDQN", "SACDiscrete", "ME_SACDiscrete",
     } <= NAMED.keys()  # fmt: skip
 
@@ -52,6 +55,28 @@ def test_a_new_algorithm_is_one_entry(monkeypatch):
     made = exports()["CalmSAC"]
     assert (made.algorithm, made.__doc__) == ("calm-sac", "SAC, but calmer.")
     assert mepg.algorithm("calm-sac+x").__name__ == "CALM_SAC_X"
+
+
+@pytest.mark.parametrize(
+    ("env", "kind", "rate"),
+    [
+        (lambda: "StubScaled-v0", "me-sac+lcb", 7.3e-4),
+        (lambda: gymnasium.make("StubScaled-v0"), "me-sac+lcb", 7.3e-4),
+        (lambda: gymnasium.make("StubDiscrete-v0"), "me-dqn", 2.5e-4),
+        (lambda: gymnasium.make_vec("StubDiscrete-v0", 2, "sync"), "me-dqn", 2.5e-4),
+    ],
+)
+def test_what_is_recommended_depends_on_the_actions(env, kind, rate):
+    model = mepg.recommended(env(), seed=1)
+    assert (model.algorithm, model.learning_rate, model.seed) == (kind, rate, 1)
+    assert mepg.recommended(env(), tuned=False, learning_rate=1e-3).learning_rate == 1e-3
+
+
+def test_nothing_is_recommended_for_what_is_no_environment():
+    with pytest.raises(mepg.UsageError, match=r"mepg\.recommended\('"):
+        mepg.recommended(None)
+    with pytest.raises(mepg.UsageError, match="int is not a kind of environment"):
+        mepg.recommended(7)
 
 
 def test_importing_the_package_waits_for_nothing():

@@ -16,6 +16,8 @@ from tests.api.models import TINY, make
         ({"env": 7}, "int is not a kind of environment: give an id"),
         ({"threads": 2}, "this process computes with 1"),
         ({"use_sde": True}, "use_sde=True is not supported"),
+        ({"tuned": "yes"}, "tuned must be true or false, not 'yes'"),
+        ({"tuned": True, "spec": mepg.ME_SAC.default_spec}, "leave out tuned, or spec"),
         ({"n_envs": 0}, "n_envs must be a whole number, at least 1"),
     ],
 )
@@ -30,6 +32,14 @@ def test_bad_arguments(trained, arguments, says):
 def test_numbers_that_are_none(argument, value):
     with pytest.raises(mepg.UsageError, match=f"{argument} must be a whole number"):
         make(**{argument: value})
+
+
+def test_tuned_settings_and_an_argument_that_overrides_one():
+    model = make(tuned=True, tau=0.01)
+    assert (model.learning_rate, model.tau, model.gamma) == (7.3e-4, 0.01, 0.99)
+    assert make().learning_rate == 3e-4
+    with pytest.raises(mepg.UsageError, match="ace has no tuned settings"):
+        mepg.ACE("MlpPolicy", "StubScaled-v0", tuned=True)
 
 
 def test_what_all_models_have_in_common_is_no_model():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import mepg
+from mepg.core.critics import make_critics
 from mepg.core.spec import Dropout
 from tests.run import stubs  # noqa: F401
 
@@ -80,6 +81,18 @@ def test_what_is_no_observation_or_action_is_refused(model):
         model.q_samples(obs, action, 0)
     with pytest.raises(mepg.UsageError, match="has no environment yet"):
         mepg.ME_SAC("MlpPolicy").q_posterior(obs, action)
+
+
+def test_the_bound_is_beta_standard_deviations_below_the_mean():
+    """What y is made from, by what a user can ask for."""
+    model = mepg.ME_SAC_LCB("MlpPolicy", "StubScaled-v0", **SMALL).learn(40)
+    obs, action = inputs(model, 4)
+    mean, std = model.q_posterior(obs, action)
+    spec, learner = model._learner.config.spec, model._learner
+    theta, sizes = learner.state.critic.params, learner.spaces.sizes
+    bound = make_critics(spec, sizes).policy_q(theta, obs, learner.spaces.read_actions(action)[0], None)
+    np.testing.assert_allclose(bound, mean - spec.pessimism.beta * std, rtol=1e-4)
+    assert std.min() > 0
 
 
 def test_ensembles_answer_the_same_call():

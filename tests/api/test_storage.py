@@ -1,11 +1,13 @@
 """A model's files and copies: what comes back is what was there."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import mepg
+from mepg.core.spec import PolicyAverage
 from tests.api.models import OBS, make, states_equal
 from tests.conftest import leaves_equal
 from tests.run.stubs import Box
@@ -24,6 +26,23 @@ def test_saved_and_loaded_it_goes_on_learning(trained, tmp_path):
     assert model._learner.loop.updates == before + 20, "the warm-up is over"
     assert not leaves_equal(model._learner.state, trained._learner.state)
     assert (tmp_path / "memory.npz").exists()
+
+
+def test_an_averaged_policy_is_saved_and_acts(tmp_path):
+    spec = replace(mepg.ME_SAC_LCB.default_spec, policy_average=PolicyAverage(), target_rate=0.1)
+    model = make(mepg.ME_SAC_LCB, spec=spec).learn(60)
+    model.save(tmp_path / "model")
+    loaded = mepg.load(tmp_path / "model", env="StubScaled-v0")
+    assert (loaded.algorithm, loaded._learner.config.spec) == ("me-sac+lcb", model._learner.config.spec)
+    state = loaded._learner.state
+    assert leaves_equal(state, model._learner.state)
+    assert not leaves_equal(state.policy_average, state.actor.params)
+    action, _ = model.predict(OBS, deterministic=True)
+    np.testing.assert_array_equal(loaded.predict(OBS, deterministic=True)[0], action)
+    for one, other in zip(model.q_posterior(OBS, action), loaded.q_posterior(OBS, action), strict=True):
+        np.testing.assert_array_equal(one, other)
+        assert one != 0
+    assert leaves_equal(copy.deepcopy(model).learn(20)._learner.state, model.learn(20)._learner.state)
 
 
 def test_a_folder_of_the_command_line_loads_too(tmp_path):

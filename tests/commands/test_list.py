@@ -2,7 +2,7 @@
 
 import json
 
-from mepg.algos import algorithms
+from mepg.algos import RECOMMENDED, algorithms
 from mepg.cli import main
 from mepg.paper.tasks import PAPER_TASKS
 
@@ -27,4 +27,8 @@ def test_list_of_what_there_is(capsys):
     text = capsys.readouterr().out
     assert all(name in text for name in [*algorithms(), *PAPER_TASKS])
     assert main(["list", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["algorithms"]["me-sac-r"]["parent"] == "me-sac"
+    listed = json.loads(capsys.readouterr().out)
+    assert listed["algorithms"]["me-sac-r"]["parent"] == "me-sac"
+    for kind, choice in RECOMMENDED.items():
+        assert listed["recommended"][kind] == choice._asdict()
+        assert f"\n* {choice.algorithm} " in text

@@ -87,6 +87,7 @@ def test_interrupted_it_saves_and_says_how_to_go_on(tmp_path):
         (["table1", "--plan", "dessk"], "did you mean 'desk'?"),
         (["table1", "--only", "me-sacc"], "did you mean 'me-sac'?"),
         (["table1", "--envs", "HopperBulletEnv-v1"], "did you mean 'HopperBulletEnv-v0'?"),
+        (["table1", "--tuned"], "ace has no tuned settings"),
         (["table1", "--workers", "1000"], "workers must be in"),
     ],
 )

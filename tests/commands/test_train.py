@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 
 import pytest
 
@@ -16,6 +17,12 @@ from tests.run.processes import tensorboard
         (["me-sacc", "--env", "Pendulum-v1"], "unknown algorithm 'me-sacc'; did you mean 'me-sac'?"),
         (["me-sac", "--env", "Pendulum-v1", "--set", "droput.p=0.3"], "did you mean 'dropout.p'?"),
         (["me-sac", "--env", "Pendulum-v1", "--set", "dropout.p=1"], "dropout.p must be in [0, 1), not 1.0"),
+        (["me-sac", "--env", "Pendulum-v1", "--set", "pessimism.beta=-1"], "pessimism.beta must be in [0, 10], not -1"),
+        (["me-sac", "--env", "Pendulum-v1", "--set", "pessimism.beta=11"], "pessimism.beta must be in [0, 10], not 11"),
+        (["sac", "--env", "Pendulum-v1", "--set", "pessimism.beta=0.2"], "set dropout.p, or pessimism=none"),
+        (["ace", "--env", "Pendulum-v1", "--tuned"], "ace has no tuned settings: its spec has no actor_lr"),
+        (["--env", "StubDiscrete-v0", "--tuned"], "me-dqn has no tuned settings: they are for a Box of actions"),
+        (["--env", "Nowhere-v0"], "unknown environment 'Nowhere-v0'"),
         (["me-sac", "--env", "Pendulum-v1", "--steps", "0"], "steps must be in [1, 10^9], not 0"),
         (["me-sac", "--env", "Pendulum-v1", "--seed", "-1"], "seed must be in [0, 4294967295]"),
         (["me-sac", "--env", "Pendulum-v1", "--eval-every", "0"], "eval-every must be in [1, 10^9]"),
@@ -113,6 +120,35 @@ def test_without_out_the_folder_says_what_it_is(capsys):
     assert data["run"] == "runs/td3_hidden=8_batch_size=8_warmup=20_StubPlain-v0_seed7"
     assert data["finished"] is True
     assert os.path.exists(data["run"] + "/policy.safetensors")  # noqa: PTH110
+
+
+@pytest.mark.parametrize(
+    ("env", "named", "folder"),
+    [
+        (
+            "StubPlain-v0",
+            ["me-sac+lcb", "--tuned"],
+            "me-sac+lcb_tuned_hidden=8_batch_size=8_warmup=20_StubPlain-v0_seed0",
+        ),
+        ("StubDiscrete-v0", ["me-dqn"], "me-dqn_hidden=8_batch_size=8_warmup=20_StubDiscrete-v0_seed0"),
+    ],
+)
+def test_without_an_algorithm_it_is_as_if_the_recommended_one_had_been_named(env, named, folder, capsys):
+    argv = ["--env", env, "--steps", "30", *TINY]
+    assert train(*argv) == 0
+    assert "Finished: 30 steps" in capsys.readouterr().out
+    assert train(*named, *argv) == 0
+    assert "Already finished: 30 steps" in (out := capsys.readouterr().out)
+    assert os.listdir("runs") == [folder]
+    assert ("warmup=20 (by --set; tuned: 10000)" in out) == ("--tuned" in named)
+    spec = json.loads(pathlib.Path("runs", folder, "run.json").read_text())["config"]["spec"]
+    assert (spec["critic_lr"], spec["warmup"]) == (7.3e-4 if "--tuned" in named else 2.5e-4, 20)
+
+
+def test_an_environment_is_needed(capsys):
+    with pytest.raises(SystemExit):
+        train("--steps", "10")
+    assert "the following arguments are required: --env" in capsys.readouterr().err
 
 
 def test_two_processes_on_one_folder(tmp_path, capsys):

@@ -33,6 +33,8 @@ def test_bad_input_is_one_line(capsys, tmp_path):
         (["me-sacc", "--env", "Pendulum-v1"], "did you mean 'me-sac'?"),
         (["me-sac", "--env", "Nowhere-v0"], "unknown environment"),
         (["me-sac", "--env", "Pendulum-v1", "--steps", "1000"], "the warm-up is 25,000; --set warmup=1000"),
+        (["me-sac", "--env", "Pendulum-v1", "--steps", "1000", "--tuned"], "the warm-up is 10,000; --set warmup=1000"),
+        (["ace", "--env", "Pendulum-v1", "--tuned"], "ace has no tuned settings"),
         (["me-sac", "--env", "Pendulum-v1", "--trials", "0"], "trials must be in [1, 10^9]"),
         (["me-sac", "--env", "Pendulum-v1", "--seeds", "0"], "seeds must be in [1, 10000]"),
         (["me-sac", "--env", "Pendulum-v1", "--workers", "1000"], "workers must be in"),
@@ -48,6 +50,18 @@ def test_without_the_extra_it_says_what_to_install(tmp_path):
     done = run_mepg("tune", "me-sac", "--env", "Pendulum-v1", cwd=tmp_path, hide=["optuna"])
     assert done.returncode == 2
     assert done.stderr == "mepg: mepg tune needs Optuna, which is not installed: pip install 'mepg[tune]'\n"
+
+
+def test_what_is_found_with_tuned_settings_holds_them(tmp_path, capsys):
+    pytest.importorskip("optuna")
+    argv = ["td3", "--env", "Pendulum-v1", "--trials", "1", "--seeds", "1", "--steps", "100", "--workers", "1"]
+    assert main(["tune", *argv, "--space", "discount=0.9,0.95", "--tuned", *SMALL]) == 0
+    assert (
+        "tuned: actor_lr=0.00073, critic_lr=0.00073, target_rate=0.02, warmup=20 (by --set" in capsys.readouterr().out
+    )
+    best = json.loads((tmp_path / "tune" / "td3_tuned_Pendulum-v1" / "best.json").read_text())
+    assert best["set"][:4] == ["actor_lr=0.00073", "critic_lr=0.00073", "target_rate=0.02", "warmup=10000"]
+    assert best["set"][-1].startswith("discount=")
 
 
 @pytest.mark.faults

@@ -82,6 +82,14 @@ def test_what_is_true_is_true_bit_for_bit(published, capsys):
     assert "nothing is learned" not in out
 
 
+def test_a_lower_bound_and_an_averaged_policy_are_verified_too(tmp_path, capsys):
+    argv = ["train", "me-sac+lcb", "--tuned", "--set", "policy_average.use=both", *TRAIN, "--steps", "1500"]
+    assert main([*argv, "--out", str(tmp_path / "run")]) == 0
+    capsys.readouterr()
+    status, (found,) = verify(capsys, tmp_path / "run")
+    assert (status, found["exact"], found["until"]) == (0, True, 1500)
+
+
 def test_a_digit_that_was_altered(run, capsys):
     multiply(run, 2000, 1 + 1e-9)
     status, err = verify(capsys, run)  # not even sealed

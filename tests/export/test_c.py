@@ -53,6 +53,7 @@ def test_every_algorithm_exports(compiler, name):
         ("ace", ["depth=3", "layer_norm=true"]),
         ("ace", ["actors=1"]),
         ("ace-flat", ["critics=3", "layer_norm=true", "policy_q=mean"]),
+        ("me-sac+lcb", ["policy_average.use=both"]),
         ("sunrise", ["members=1", "hidden=8"]),
     ],
 )

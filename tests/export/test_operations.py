@@ -46,6 +46,7 @@ def test_every_algorithm_exports(name):
         ("ace-flat", ["critics=3", "layer_norm=true", "policy_q=mean"]),
         ("ace-flat", ["critics=2", "policy_q=first", "gaussian.bound=clip"]),
         ("sunrise", ["members=1", "hidden=8"]),
+        ("me-sac+lcb", ["policy_average.use=both"]),
         ("qr-dqn", ["critics=2", "policy_q=mean"]),
     ],
 )
@@ -69,6 +70,15 @@ def test_only_what_the_action_depends_on_is_exported():
     program = trace(agent.exploit, state, SIZES.obs)
     numbers = sum(array.size for array in program.constants.values())
     assert numbers == sum(leaf.size for leaf in jax.tree.leaves(state.actor.params)) + 2, "and the 0 of two ReLUs"
+
+
+@pytest.mark.parametrize("use", ["acting", "both", "targets"])
+def test_the_averaged_policy_is_exported_if_it_acts(use):
+    agent, state = some_agent("me-sac+lcb", [f"policy_average.use={use}"])
+    program = trace(agent.exploit, state, SIZES.obs)
+    acts = state.actor.params if use == "targets" else state.policy_average
+    exported = {array.tobytes() for array in program.constants.values()}
+    assert {np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(acts)} <= exported
 
 
 def test_an_operation_that_is_not_known_is_named():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mepg.algos import algorithms
-from mepg.core.spec import Dropout, Gaussian, Noise, Search, Spec, Temperature
+from mepg.core.spec import Dropout, Gaussian, Noise, Pessimism, PolicyAverage, Search, Spec, Temperature
 from mepg.core.types import Sizes
 from mepg.native.library import State
 
@@ -21,6 +21,12 @@ def test_learning_in_full_precision(name):
 
 def test_learning_in_mixed_precision():
     Case("me-sac", precision="mixed").check()
+
+
+@pytest.mark.parametrize("precision", ["full", "mixed"])
+def test_learning_from_a_lower_bound_with_an_averaged_policy(precision):
+    case = Case("me-sac+lcb", precision=precision, policy_average=PolicyAverage())
+    case.check(tolerance=1e-5 if precision == "full" else 2e-3)
 
 
 @pytest.mark.slow
@@ -74,6 +80,8 @@ def random_settings(rng):
         "target_every": int(rng.integers(1, 4)),
         "updates_per_step": int(rng.integers(1, 4)),
         "init": str(rng.choice(["uniform", "orthogonal"])),
+        "pessimism": maybe(Pessimism(beta=float(rng.uniform(0, 2)), policy=bool(rng.random() < 0.5))),
+        "policy_average": maybe(PolicyAverage(rate=maybe(0.1), use=str(rng.choice(["acting", "targets", "both"])))),
     }
 
 

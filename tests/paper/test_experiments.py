@@ -57,6 +57,11 @@ def test_plans_are_never_mistaken_for_each_other():
     shorter = jobs(select("table1", "desk", steps=1000), RESULTS)
     assert not {job.folder for job in shorter} & set(folders)
     assert not {job.config for job in shorter} & configs
+    tuned = jobs(select("table6", "desk", tuned=True), RESULTS)
+    assert {job.folder.parent for job in tuned} == {RESULTS / "desk-tuned"}
+    assert {job.config.spec.target_rate for job in tuned} == {0.02}
+    assert select("table6", "desk", steps=1000, tuned=True).folder_name == "desk-1000-tuned"
+    assert "tuned settings" in select("table6", "paper", tuned=True).plan.difference
     assert len(configs) == len(folders)
 
 
@@ -116,7 +121,7 @@ def test_beyond_the_paper_each_family_is_compared_with_itself(family):
 def default_names():
     from mepg.commands.reproduce import _selections
 
-    arguments = Namespace(experiments=[], plan="smoke", only=None, envs=None, seeds=None, steps=None)
+    arguments = Namespace(experiments=[], plan="smoke", only=None, envs=None, seeds=None, steps=None, tuned=False)
     return [selection.name for selection in _selections(arguments)]
 
 

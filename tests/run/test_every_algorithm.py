@@ -19,18 +19,24 @@ ENVS = {"box": PENDULUM, "discrete": "CartPole-v1"}
 SETTINGS = ["hidden=16,16", "batch_size=16", "warmup=30", "replay_size=60"]  # the ring wraps
 
 THOMPSON = ["me-sac search.how=thompson", "me-dqn search.how=thompson"]  # which remember a mask
+AVERAGED = "me-sac+lcb policy_average.use=both"  # by another policy than the one that learns
 # Of each shape that a state and a carry can have.
 QUICK = ["me-sac", "sunrise-ucb", "ace", "me-crossq", "me-qr-dqn"]
 
 
-@pytest.mark.parametrize("name", all_but_slow(algorithms(), QUICK) + THOMPSON)
+@pytest.mark.parametrize("name", [*all_but_slow(algorithms(), QUICK), *THOMPSON, AVERAGED])
 def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     """In one process, so that everything is compiled once; test_resume.py kills real ones."""
     check(name, "xla", tmp_path)
 
 
 @pytest.mark.parametrize(
-    "name", [*all_but_slow(algorithms(), ["me-dqn"]), "me-sac search.how=thompson precision=mixed"]
+    "name",
+    [
+        *all_but_slow(algorithms(), ["me-dqn"]),
+        "me-sac search.how=thompson precision=mixed",
+        f"{AVERAGED} precision=mixed",
+    ],
 )
 def test_the_same_in_native_code(name, tmp_path, native):
     check(name, "native", tmp_path)

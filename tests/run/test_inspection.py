@@ -18,6 +18,7 @@ from mepg.run.inspection import (
     steps_until_negligible,
     write_inspection,
 )
+from mepg.storage.files import read_sealed, write_sealed
 from mepg.storage.folder import Folder
 from mepg.storage.identity import Identity
 from mepg.storage.policy import load_policy, save_policy
@@ -97,6 +98,7 @@ def test_a_time_limit_is_played_past(limited):
     assert found.spread > 0
     assert found.noise.steps == []
     assert found.noise_ratio is None
+    assert found.bound_bias is None
 
 
 def test_an_end_is_an_end_and_a_cut_leaves_steps_out(tmp_path):
@@ -126,6 +128,26 @@ def test_soft_critics_are_compared_with_soft_returns(tmp_path):
 def test_the_others_can_be_inspected_too(algorithm, tmp_path):
     found = inspect_run(untrained(tmp_path / "run", algorithm), episodes=1, seed=0)
     assert (found.coverage is None) == (algorithm in ("ace", "ddpg"))
+
+
+def test_the_lower_bound_of_a_run_that_learns_from_it(tmp_path):
+    found = inspect_run(untrained(tmp_path / "run", "me-sac+lcb"), episodes=1, seed=0)
+    q, std, truth = map(np.array, found.first)
+    assert found.beta == 0.25
+    figures = found.figures()
+    np.testing.assert_allclose(figures["mean_q"], q.mean())
+    np.testing.assert_allclose(figures["followed"], truth.mean())
+    np.testing.assert_allclose(figures["bound_bias"], (q - 0.25 * std - truth).mean())
+
+
+def test_a_file_of_an_earlier_version_is_read(tmp_path):
+    folder = untrained(tmp_path / "run")
+    found = inspect_run(folder, episodes=1, seed=0)
+    write_inspection(folder, found)
+    data = read_sealed(folder.inspection_file)
+    write_sealed(folder.inspection_file, {n: value for n, value in data.items() if n not in ("followed", "beta")})
+    back = read_inspection(folder)
+    assert (back.followed, back.mean_q, back.bias) == (None, None, found.bias)
 
 
 def test_file_and_back_and_what_is_not_one(limited):

@@ -37,6 +37,7 @@ from tests.run.processes import (
             [],
             marks=pytest.mark.faults,
         ),
+        pytest.param("me-sac+lcb", HOPPER, ["policy_average.use=both"], ["--tuned"], marks=pytest.mark.faults),
         ("me-sac", HOPPER, ["replay_size=400", "n_step=3"], ["--envs", "4", "--normalize-obs"]),
     ],
 )

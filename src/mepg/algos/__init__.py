@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from mepg.core import agent
 from mepg.core.types import Agent, Sizes
 from mepg.errors import UsageError, one_line, unknown
+from mepg.settings import apply_settings, describe
 
 
 class LoopSettings(Protocol):
@@ -86,6 +88,42 @@ class Algorithm(NamedTuple):
     build: Callable[[Any, Sizes], Agent] = agent.build
     actions: tuple[str, ...] = ("box",)  # the kinds it can use, of ACTION_KINDS
     python_name: str | None = None  # of its class, mepg.ME_SAC; None: only mepg.algorithm(name) makes one
+
+
+class Recommendation(NamedTuple):
+    """An algorithm to start with, and whether with the tuned settings."""
+
+    algorithm: str
+    tuned: bool
+
+    def __str__(self) -> str:
+        """As on a command line."""
+        return self.algorithm + " --tuned" * self.tuned
+
+
+# For each of ACTION_KINDS.
+RECOMMENDED = {"box": Recommendation("me-sac+lcb", tuned=True), "discrete": Recommendation("me-dqn", tuned=False)}
+START_WITH = ", ".join(f"{choice} for {ACTION_KINDS[kind]}" for kind, choice in RECOMMENDED.items())
+
+# Faster rates than those of the paper's Table 5: one set for all tasks and algorithms.
+TUNED = {"actor_lr": 7.3e-4, "critic_lr": 7.3e-4, "temperature.lr": 7.3e-4, "target_rate": 0.02, "warmup": 10_000}
+
+
+def tuned_settings(name: str) -> list[str]:
+    """`TUNED` for this algorithm, as `--set` takes them; a UsageError if it has no tuned settings."""
+    spec, kinds = find(name).spec, find(name).actions
+    is_fixed = describe(spec).get("temperature.lr", "none") == "none"  # or there is no temperature at all
+    settings = [f"{field}={value}" for field, value in TUNED.items() if not (is_fixed and field == "temperature.lr")]
+    missing = [setting.partition("=")[0] for setting in settings if not hasattr(spec, re.split("[.=]", setting)[0])]
+    try:
+        if "box" not in kinds:
+            raise UsageError("they are for a Box of actions")
+        if missing:
+            raise UsageError(f"its spec has no {' and no '.join(missing)}")
+        apply_settings(spec, settings)
+    except UsageError as error:
+        raise UsageError(f"{name} has no tuned settings: {error}; use its own, or another algorithm") from None
+    return settings
 
 
 def count_parameters(algorithm: Algorithm, sizes: Sizes) -> agent.ParameterCount:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from typing import Any
 
+import gymnasium
+
 from mepg import algos
 from mepg.api.files import Location
 from mepg.api.model import Model
+from mepg.envs.env import Env
+from mepg.envs.simulators import first_task
 from mepg.errors import RunFailure, UsageError
 
 
@@ -23,6 +28,27 @@ def load(path: Location, env: Any = None, **kwargs: Any) -> Model:
     return Model.load(path, env, **kwargs)
 
 
+def recommended(env: Any, **kwargs: Any) -> Model:
+    """A model of the algorithm to start with in `env`, which `mepg list` marks, with the settings that suit it.
+
+    :param env: as a class such as `mepg.ME_SAC` takes it: its actions decide
+    :param kwargs: any argument of such a class, such as ``seed``
+    """
+    if env is None:
+        raise UsageError(f"an algorithm is recommended for an environment: mepg.recommended({first_task()!r})")
+    choice = algos.RECOMMENDED[_action_kind(env)]
+    return class_of(choice.algorithm)(env=env, **{"tuned": choice.tuned} | kwargs)
+
+
+def _action_kind(env: Any) -> str:
+    """One of `ACTION_KINDS`; of what is no environment any, because a model refuses it."""
+    if isinstance(env, str):
+        with contextlib.closing(Env(env)) as made:
+            return made.sizes.action_kind
+    space = getattr(env, "single_action_space", getattr(env, "action_space", None))
+    return "discrete" if isinstance(space, gymnasium.spaces.Discrete) else "box"
+
+
 @functools.cache
 def class_of(name: str) -> type[Model]:
     """The class of an algorithm that is imported already; the same one each time."""
@@ -34,5 +60,5 @@ def class_of(name: str) -> type[Model]:
 def exports() -> dict[str, Any]:
     """What the package `mepg` offers, by name: the class of each algorithm that has a `python_name`, and a few more."""
     classes = {entry.python_name: class_of(name) for name, entry in algos.algorithms().items() if entry.python_name}
-    common = (Model, RunFailure, UsageError, algorithm, load)
+    common = (Model, RunFailure, UsageError, algorithm, load, recommended)
     return classes | {each.__name__: each for each in common}

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from mepg import algos
-from mepg.api.arguments import apply_arguments, integer, pop_run_settings
+from mepg.api.arguments import apply_arguments, as_python, integer, pop_run_settings
 from mepg.errors import UsageError
-from mepg.settings import from_json, to_json
+from mepg.settings import apply_settings, from_json, to_json
 from mepg.training.config import MAX_SEED, MOST, Config
 from mepg.training.threads import limit_threads
 
@@ -41,11 +41,12 @@ class ModelConfig:
 
 
 def make_model_config(
-    algorithm: str, env: Any, spec: Any, seed: Any, n_envs: Any, arguments: dict[str, Any]
+    algorithm: str, env: Any, spec: Any, tuned: Any, seed: Any, n_envs: Any, arguments: dict[str, Any]
 ) -> ModelConfig:
     """Check a constructor's arguments; a UsageError names the one that is wrong.
 
     :param spec: the user's, or None for the algorithm's
+    :param tuned: whether the algorithm's has its tuned settings
     :param arguments: all others, by Stable-Baselines3's names
     """
     if not algorithm:
@@ -55,7 +56,7 @@ def make_model_config(
     seed = np.random.SeedSequence().generate_state(1)[0] if seed is None else seed
     seed = integer("seed", seed, least=0, most=MAX_SEED)
     n_envs = integer("n_envs", n_envs, least=1)
-    spec = apply_arguments(_whole_spec(algorithm, spec), arguments, count_envs(env, n_envs))
+    spec = apply_arguments(_whole_spec(algorithm, spec, as_python(tuned)), arguments, count_envs(env, n_envs))
     return ModelConfig(algorithm, spec, seed, n_envs, run_settings)
 
 
@@ -64,10 +65,14 @@ def count_envs(env: Any, n_envs: int) -> int:
     return n_envs if isinstance(env, str | None) else int(getattr(env, "num_envs", 1))
 
 
-def _whole_spec(algorithm: str, spec: Any) -> Any:
+def _whole_spec(algorithm: str, spec: Any, tuned: Any) -> Any:
     default = algos.find(algorithm).spec
+    if not isinstance(tuned, bool):
+        raise UsageError(f"tuned must be true or false, not {tuned!r:.80}")
     if spec is None:
-        return default
+        return apply_settings(default, algos.tuned_settings(algorithm)) if tuned else default
+    if tuned:
+        raise UsageError("tuned=True is for a new model with the algorithm's own spec: leave out tuned, or spec")
     if not isinstance(spec, type(default)):
         raise UsageError(f"spec must be a {type(default).__name__}, not {spec!r:.80}")
     return from_json(type(default), to_json(spec))  # whatever a file would refuse is refused here

@@ -50,19 +50,22 @@ def _runs(arguments: Arguments) -> Answer:
 
 
 def _names() -> Answer:
-    from mepg.algos import algorithms
+    from mepg.algos import RECOMMENDED, START_WITH, algorithms
 
+    recommended = {choice.algorithm for choice in RECOMMENDED.values()}
     heading, tasks, missing = _tasks()
     data = {
         "algorithms": {name: {"summary": a.summary, "parent": a.parent} for name, a in algorithms().items()},
+        "recommended": {kind: choice._asdict() for kind, choice in RECOMMENDED.items()},
         "environments": {name: {"obs": sizes.obs, "action": sizes.action} for name, sizes in tasks.items()},
     }
     lines = ["Algorithms (in brackets: what each builds on)"]
     width = max(map(len, algorithms()))
     for name, algorithm in algorithms().items():
         of = f" ({algorithm.parent})" if algorithm.parent else ""
-        lines.append(f"  {name:<{width}}  {algorithm.summary}{of}")
-    lines += ["", heading]
+        mark = "*" if name in recommended else " "
+        lines.append(f"{mark} {name:<{width}}  {algorithm.summary}{of}")
+    lines += ["", f"* to start with: {START_WITH}", "  (mepg train --env ID, without a name)", "", heading]
     lines += [f"  {name:<37} {many(s.obs, 'observation'):>16}, {many(s.action, 'action')}" for name, s in tasks.items()]
     lines += missing
     lines += ["", "Any other Gymnasium environment works too, if its observations are a flat Box and its actions a Box",

@@ -34,6 +34,7 @@ def add_arguments(parser: Parser) -> None:
     flags.add_count(
         parser, "--steps", None, "steps of each run instead of the plan's; such runs have a folder of their own"
     )
+    flags.add_tuned(parser)
     flags.add_path(parser, "--results", "DIR", "folder for the runs", "results")
     flags.add_settings(parser, Config, leave_out=settings_of(Config).keys() - {"backend"})
     flags.add_engine(parser)
@@ -106,7 +107,7 @@ def _selections(arguments: Arguments) -> list["Selection"]:
 
     experiments = arguments.experiments or [name for name in EXPERIMENTS if name not in NOT_IN_PAPER]
     names = [each for name in experiments for each in (NOT_IN_PAPER if name == "any" else (name,))]
-    restrictions = {name: getattr(arguments, name) for name in ("only", "envs", "seeds", "steps")}
+    restrictions = {name: getattr(arguments, name) for name in ("only", "envs", "seeds", "steps", "tuned")}
     return select_several(names, arguments.plan, **restrictions)
 
 

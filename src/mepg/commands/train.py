@@ -1,5 +1,6 @@
 """train an agent, or resume a run that was interrupted"""
 
+import contextlib
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,27 +20,33 @@ COMPUTES, SAVES = True, True
 
 
 def add_arguments(parser: Parser) -> None:
-    parser.add_argument("algorithm", metavar="ALGO", nargs="?", help="a name from `mepg list`, or module:name")
+    words = "a name from `mepg list`, or module:name (the one that `mepg list` recommends, with its settings)"
+    parser.add_argument("algorithm", metavar="ALGO", nargs="?", help=words)
     parser.add_argument("--env", metavar="ID", help="a Gymnasium environment id, or module:id")
     flags.add_path(parser, "--config", "FILE", "settings from a JSON file, such as `mepg tune` writes")
     flags.add_path(parser, "--out", "DIR", "the run's folder (runs/NAME, named after the settings)")
     flags.add_settings(parser, Config)
     flags.add_settings(parser, SessionOptions)
+    flags.add_tuned(parser)
     flags.add_set(parser)
 
 
 def answer(arguments: Arguments) -> Answer:
-    if arguments.algorithm is None or arguments.env is None:
-        arguments.parser.error("the following arguments are required: ALGO and --env, or a --config that sets them")
+    if arguments.env is None:
+        arguments.parser.error("the following arguments are required: --env, or a --config that sets it")
     from mepg.display import Display, preparing
     from mepg.run.session import Session
     from mepg.storage.files import is_there
     from mepg.storage.folder import Folder
 
-    config = Config.make(
-        arguments.algorithm, arguments.set, env=arguments.env, **flags.settings_from(arguments, Config)
-    )
+    if arguments.algorithm is None:
+        _recommend(arguments)
+    settings = flags.spec_settings(arguments)
+    config = Config.make(arguments.algorithm, settings, env=arguments.env, **flags.settings_from(arguments, Config))
     named_after = arguments.set if arguments.config is None else [arguments.config.stem]
+    if arguments.tuned:
+        named_after = ["tuned", *named_after]
+        arguments.say(flags.describe_tuned(config.algorithm, config.spec))
     path = arguments.out or Path("runs") / config.folder_name(named_after)
     folder, options = Folder(path), SessionOptions(**flags.settings_from(arguments, SessionOptions))
     result, title = folder.finished(config), "Already finished"
@@ -60,6 +67,16 @@ def answer(arguments: Arguments) -> Answer:
         draw_learning_curve(folder.curve_file, run, folder.evaluations(folder.config()))
     data = {"run": str(path), "finished": True, **result, "replay_bytes": folder.replay_bytes()}
     return Answer(data, _summary(title, folder, config, result))
+
+
+def _recommend(arguments: Arguments) -> None:
+    """Fill in the algorithm to start with in this environment."""
+    from mepg.algos import RECOMMENDED
+    from mepg.envs.env import Env
+
+    with contextlib.closing(Env(arguments.env)) as env:
+        choice = RECOMMENDED[env.sizes.action_kind]
+    arguments.algorithm, arguments.tuned = choice.algorithm, choice.tuned or arguments.tuned
 
 
 def _stopped(session: "Session") -> Answer:

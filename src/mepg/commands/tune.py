@@ -28,6 +28,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--space", action="append", default=[], metavar="FIELD=WHERE", help=words)
     flags.add_path(parser, "--out", "DIR", "the study's folder (tune/NAME, named after algorithm and environment)")
     flags.add_engine(parser)
+    flags.add_tuned(parser)
     flags.add_set(parser)
 
 
@@ -43,12 +44,15 @@ def answer(arguments: Arguments) -> Answer:
     settings = flags.settings_from(arguments, Config)
     settings_of(Config)["eval_every"].check(settings["eval_every"])
     settings["eval_every"] = min(settings["eval_every"], settings["steps"])
-    run = Config.make(arguments.algorithm, arguments.set, env=arguments.env, **settings)
+    spec_settings = flags.spec_settings(arguments)
+    run = Config.make(arguments.algorithm, spec_settings, env=arguments.env, **settings)
     space = parse_space(run.spec, arguments.space) if arguments.space else default_space(run.spec)
-    objective = Objective(run=run, settings=tuple(arguments.set), space=space, seeds=arguments.seeds)
+    objective = Objective(run=run, settings=tuple(spec_settings), space=space, seeds=arguments.seeds)
     Env(run.env).close()  # if it cannot be made, fail here and not in every run
     engine = flags.engine_of(arguments)
-    folder = arguments.out or Path("tune") / run.folder_name().removesuffix("_seed0")
+    if arguments.tuned:
+        arguments.say(flags.describe_tuned(run.algorithm, run.spec))
+    folder = arguments.out or Path("tune") / run.folder_name(["tuned"] * arguments.tuned).removesuffix("_seed0")
     with claim(folder), stop_on_signal() as stop:
         study = Study(objective, folder, arguments.trials, _print_trial)
         for status in run_jobs(study.jobs(), engine, folder / "logs", lambda: stop.by is not None, study.has_ended):

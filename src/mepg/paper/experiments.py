@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from mepg.algos import algorithms, find
+from mepg.algos import algorithms, find, tuned_settings
 from mepg.envs.simulators import full_id
 from mepg.errors import UsageError, unknown
 from mepg.paper.tasks import PAPER_TASKS
@@ -59,6 +59,7 @@ class Plan(NamedTuple):
     eval_every: int = Config.eval_every
     eval_episodes: int = Config.eval_episodes
     settings: tuple[str, ...] = ()
+    tuned: bool = False
 
     @property
     def is_papers(self) -> bool:
@@ -72,9 +73,10 @@ class Plan(NamedTuple):
     @property
     def difference(self) -> str:
         """From the paper's plan, in words."""
+        settings = [*("tuned settings",) * self.tuned, *self.settings]
         steps = f"{many(self.steps, 'step')} instead of {PAPER.steps:,}"
         seeds = f"{many(self.seeds, 'seed')} instead of {PAPER.seeds}"
-        return ", ".join([steps, seeds]) + (f", with {', '.join(self.settings)}" if self.settings else "")
+        return ", ".join([steps, seeds]) + (f", with {', '.join(settings)}" if settings else "")
 
 
 PLANS = {
@@ -162,9 +164,9 @@ class Selection(NamedTuple):
 
     @property
     def folder_name(self) -> str:
-        """Runs of another length than the plan's are kept in another folder."""
-        whole = self.plan == PLANS[self.plan_name]
-        return self.plan_name if whole else f"{self.plan_name}-{self.plan.steps}"
+        """Runs of another length than the plan's, and tuned ones, are kept in another folder."""
+        length = "" if self.plan.steps == PLANS[self.plan_name].steps else f"-{self.plan.steps}"
+        return f"{self.plan_name}{length}{'-tuned' if self.plan.tuned else ''}"
 
     def configs(self, row: Row, env: str) -> list[Config]:
         """The runs that one cell asks for: one a seed, or none where parameters are counted."""
@@ -186,6 +188,7 @@ def select(
     envs: Iterable[str] | None = None,
     seeds: Iterable[int] | None = None,
     steps: int | None = None,
+    tuned: bool = False,
 ) -> Selection:
     """The experiment called `name`, narrowed down; a UsageError says what does not exist."""
     if name not in EXPERIMENTS:
@@ -205,6 +208,7 @@ def select(
         experiment = experiment._replace(envs=tuple(env for env in experiment.envs if env in envs))
     if steps is not None:
         chosen = chosen.with_steps(steps)
+    chosen = chosen._replace(tuned=tuned)
     numbers = tuple(range(chosen.seeds)) if seeds is None else tuple(dict.fromkeys(seeds))
     if not experiment.rows or not experiment.envs or not numbers:
         raise UsageError(f"nothing is left of {name}: no row, no environment or no seed was chosen")
@@ -271,7 +275,8 @@ def _config(row: Row, plan: Plan) -> Config:
     """What a row's runs have in common."""
     algorithm, settings = canonical(row)
     length = {name: getattr(plan, name) for name in ("steps", "eval_every", "eval_episodes")}
-    return Config.make(algorithm, (*settings, *plan.settings), env=ALL_TASKS[0], **length)
+    tuned = tuned_settings(algorithm) if plan.tuned else ()
+    return Config.make(algorithm, (*tuned, *settings, *plan.settings), env=ALL_TASKS[0], **length)
 
 
 Key = tuple[object, ...]

@@ -18,12 +18,16 @@ MAX_RUNS = 6  # side by side in a picture
 
 def describe(found: Inspection) -> str:
     """For a terminal."""
+    followed = "" if found.followed is None else f": {found.mean_q:.3g} where {found.followed:.3g} followed"
     cut = f", {found.left_out:,} left out as too near to a cut" if found.left_out else ""
     lines = [
         f"{found.run}: {found.algorithm} on {found.env}, seed {found.seed}, step {found.step:,}",
         f"  {many(found.steps, 'step')} of {many(found.episodes, 'episode')}{cut}",
-        f"  Q is {_bias(found)} on average; error {found.error:.3g}, standard deviation {found.spread:.3g}",
+        f"  Q is {_bias(found.bias)} on average{followed}",
+        f"  error {found.error:.3g}, standard deviation {found.spread:.3g}",
     ]
+    if found.bound_bias is not None:
+        lines.append(f"  {_bound(found)}, the bound that it learns from, is {_bias(found.bound_bias)} on average")
     if found.covered:
         half, most = found.covered[0.5], found.covered[0.95]
         lines.append(f"  of the returns, the 50% band holds {half:.0%} and the 95% band {most:.0%}")
@@ -58,6 +62,9 @@ def _draw_over_time(axes: Axes, found: Inspection) -> None:
     if band.any():
         axes.fill_between(steps, q - band, q + band, color=BELIEF, alpha=0.22, lw=0, label="95% band")
     axes.plot(steps, q, color=BELIEF, lw=1.4, label="Q")
+    if found.beta is not None:
+        bound = q - found.beta * np.array(found.first.std)
+        axes.plot(steps, bound, color=BELIEF, lw=1, ls=":", label=_bound(found))
     axes.plot(steps, found.first.truth, color=TRUTH, lw=1.2, ls="--", label="return that followed")
     title = f"{plain(f'{found.algorithm} on {found.env}')}\n{plain(found.run)}: seed {found.seed}, step {found.step:,}"
     axes.set_title(title, fontsize=11, parse_math=False)
@@ -70,7 +77,7 @@ def _draw_against(axes: Axes, found: Inspection) -> None:
     axes.plot(ends, ends, color=TRUTH, lw=1, ls="--")
     band = 1.96 * np.array(found.some.std)
     axes.errorbar(found.some.truth, found.some.q, band, fmt="o", ms=2.5, color=BELIEF, elinewidth=0.5, alpha=0.45)
-    axes.set_title(f"on average {_bias(found)}; error {found.error:.3g}, spread {found.spread:.3g}", fontsize=9)
+    axes.set_title(f"on average {_bias(found.bias)}; error {found.error:.3g}, spread {found.spread:.3g}", fontsize=9)
     axes.set(xlabel=f"return that followed ({many(found.episodes, 'episode')})", ylabel="Q and its 95% band")
 
 
@@ -98,8 +105,12 @@ def _draw_noise(axes: Axes, found: Inspection) -> None:
     show_steps(axes, "environment steps of training")
 
 
-def _bias(found: Inspection) -> str:
-    return f"{abs(found.bias):.3g} too {'high' if found.bias > 0 else 'low'}"
+def _bias(bias: float) -> str:
+    return f"{abs(bias):.3g} too {'high' if bias > 0 else 'low'}"
+
+
+def _bound(found: Inspection) -> str:
+    return f"Q - {found.beta:g} sigma"
 
 
 def _write(axes: Axes, words: str) -> None:

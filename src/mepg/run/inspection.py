@@ -79,6 +79,17 @@ class Inspection(NamedTuple):
     first: Trace  # the first episode
     some: Trace  # steps of all episodes, evenly chosen
     noise: MaskNoise
+    followed: float | None = None  # mean of G; None: a file of an earlier version does not say
+    beta: float | None = None  # of a run with pessimism
+
+    @property
+    def mean_q(self) -> float | None:
+        return None if self.followed is None else self.followed + self.bias
+
+    @property
+    def bound_bias(self) -> float | None:
+        """Mean of Q - beta sigma - G, if the run has pessimism."""
+        return None if self.beta is None else self.bias - self.beta * self.spread
 
     @property
     def covered(self) -> dict[float, float]:
@@ -95,7 +106,8 @@ class Inspection(NamedTuple):
     def figures(self) -> dict[str, Any]:
         """The figures, without what is only drawn."""
         figures = {name: value for name, value in self._asdict().items() if not isinstance(value, Trace | MaskNoise)}
-        return {**figures, "noise_ratio": self.noise_ratio}
+        derived = {name: getattr(self, name) for name in ("mean_q", "bound_bias", "noise_ratio")}
+        return figures | derived
 
 
 def inspect_run(folder: Folder, episodes: int, seed: int, env_id: str | None = None) -> Inspection:
@@ -111,6 +123,7 @@ def inspect_run(folder: Folder, episodes: int, seed: int, env_id: str | None = N
             f"at discount {config.spec.discount:g}"
         )
     q, std, truth = (np.concatenate([np.array(trace[i]) for trace in traces]) for i in range(3))
+    pessimism = getattr(config.spec, "pessimism", None)
     chosen = np.unique(np.linspace(0, len(q) - 1, min(POINTS, len(q))).round().astype(int))
     return Inspection(
         run=folder.path.resolve().name,
@@ -128,6 +141,8 @@ def inspect_run(folder: Folder, episodes: int, seed: int, env_id: str | None = N
         first=traces[0],
         some=Trace(q[chosen].tolist(), std[chosen].tolist(), truth[chosen].tolist()),
         noise=read_noise(folder, player.policy),
+        followed=float(truth.mean()),
+        beta=None if pessimism is None else pessimism.beta,
     )
 
 
@@ -281,4 +296,5 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "noise": partial(_columns, MaskNoise),
     "coverage": lambda data: None if data is None else _numbers(data),
     **dict.fromkeys(("bias", "error", "spread"), finite),
+    **dict.fromkeys(("followed", "beta"), lambda data: None if data is None else finite(data)),
 }
