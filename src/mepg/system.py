@@ -101,6 +101,14 @@ def sync(descriptor: int) -> None:
     os.fsync(descriptor)
 
 
+def temporary_path(path: Path, suffix: str = "") -> Path:
+    """Where a file is written before it is renamed to `path`: the same for every process.
+
+    A long name is cut, because the file system allows 255 bytes. Files with the same beginning wait for each other.
+    """
+    return path.with_name(f".{path.name[:60]}.writing{suffix}")  # a character takes four bytes at most
+
+
 def new_file(path: Path) -> BinaryIO:
     """A file of this name that nobody else writes: another process that does is waited for.
 

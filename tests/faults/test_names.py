@@ -13,7 +13,18 @@ from tests.run import stubs  # noqa: F401
 
 TINY = ["--set", "hidden=8", "--set", "batch_size=8", "--set", "warmup=1000", "--eval-episodes", "1", "--log", "csv"]
 TRAIN = ["train", "me-ddpg", "--env", "StubPlain-v0", "--steps", "60", *TINY, "--out"]
-NAMES = ["with space", "end\nof line", "-dash", "é😀", "x" * 200, os.fsdecode(b"not utf-8 \xff"), "a'b\"c", "$(x)", "*"]
+NAMES = [
+    "with space",
+    "end\nof line",
+    "-dash",
+    "é😀",
+    "x" * 246,
+    "😀" * 61,
+    os.fsdecode(b"not utf-8 \xff"),
+    "a'b\"c",
+    "$(x)",
+    "*",
+]
 
 
 @pytest.fixture(scope="module")

@@ -28,9 +28,11 @@ def command(algorithm, env, out, *, steps, settings=(), extra=()):
     return [sys.executable, "-m", "mepg", "train", algorithm, "--env", env, "--out", str(out), *fixed, *sets, *extra]
 
 
-def start(argv, **variables) -> subprocess.Popen:
+def start(argv, *, group=False, **variables) -> subprocess.Popen:
+    """Start it with these environment variables; as the leader of a process group, if signals are to reach all of it."""
     env = {**os.environ, "PYTHONPATH": PATH, **variables}
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(argv, env=env, start_new_session=group, **pipes)
 
 
 def begun_with(code: str, folder: Path) -> dict[str, str]:

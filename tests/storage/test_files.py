@@ -54,6 +54,16 @@ def test_whatever_a_process_died_over_is_replaced(tmp_path):
     assert (tmp_path / "dear").read_text() == "dear"
 
 
+@pytest.mark.parametrize("name", ["x" * 255, "é" * 127, "😀" * 63, os.fsdecode(b"\xff" * 255)])
+def test_a_name_may_be_as_long_as_the_system_allows(name, tmp_path):
+    for path in (tmp_path / name, tmp_path / name[:-1]):  # of which the beginning is the same
+        files.write_whole(path, path.name.encode(errors="surrogateescape"))
+    assert {path.name: os.fsdecode(path.read_bytes()) for path in tmp_path.iterdir()} == {
+        name: name,
+        name[:-1]: name[:-1],
+    }
+
+
 WRITES = """
 import sys
 from pathlib import Path

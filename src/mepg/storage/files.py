@@ -12,6 +12,7 @@ import os
 import re
 import stat
 import sys
+import time
 import weakref
 import zipfile
 from pathlib import Path
@@ -24,7 +25,7 @@ import safetensors.numpy
 
 from mepg.errors import UsageError
 from mepg.settings import digest
-from mepg.system import new_file, sync
+from mepg.system import new_file, sync, temporary_path
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -58,7 +59,7 @@ def write_whole(path: Path, content: bytes) -> str:
     """Write beside the old file, flush to the disk, and rename into place. Gives the SHA-256."""
     if path.exists() and not path.is_file():
         raise UsageError(f"{path} exists and is not a file: choose another name")
-    temporary = path.with_name(f".{path.name}.writing")
+    temporary = temporary_path(path)
     with new_file(temporary) as file:
         try:
             file.write(content)
@@ -202,14 +203,25 @@ def open_lock(path: Path) -> TextIO:
     return os.fdopen(descriptor, "r+")
 
 
-def acquire(lock: TextIO) -> TextIO:
+def acquire(lock: TextIO, *, shared: bool = False, seconds: float = 0.0) -> TextIO:
     """Lock a file until this process closes it; a BlockingIOError if another has locked it.
 
     A process that is forked meanwhile, by an environment, does not go on holding it when this one has ended.
+
+    :param shared: others may lock it too, if they share it
+    :param seconds: how long to wait for another
     """
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    _acquired.add(lock)
-    return lock
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(lock, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            _acquired.add(lock)
+            return lock
 
 
 _acquired: weakref.WeakSet[TextIO] = weakref.WeakSet()
