@@ -156,9 +156,11 @@ def _same(descriptor: int, path: Path) -> bool:
         return False
 
 
-def end_with_parent() -> None:
-    """Receive SIGTERM when the parent process dies."""
-    parent = os.getppid()
+def end_with_parent(parent: int) -> None:
+    """Receive SIGTERM when the parent process dies. If it is dead already, exit.
+
+    :param parent: its id, from itself: a process that has lost its parent is given another
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     else:

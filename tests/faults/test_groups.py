@@ -2,12 +2,14 @@
 
 import os
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import all_but_slow
 from tests.faults import spawner
-from tests.run.processes import assert_same_run, command, finish, start, wait_for
+from tests.run.processes import assert_gone, assert_same_run, command, finish, start, wait_for
 
 
 def train(method, out):
@@ -38,3 +40,15 @@ def test_the_processes_of_an_environment_may_end_first(method, number, whole, tm
     assert f"{number.name}: saved at step {step} of 1,000" in out
     finish(train(method, folder))
     assert_same_run(folder, whole)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_what_bench_has_started_ends_with_it(number):
+    process = start([sys.executable, "-m", "mepg", "bench", "ddpg", "td3"])
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    assert wait_for(lambda: len(children.read_text().split()) == 3, process), process.communicate()  # me-sac is one
+    workers = children.read_text().split()
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
+    assert_gone(workers)
