@@ -56,6 +56,8 @@ def test_an_error_is_one_line_whatever_it_names(capsys):
 
     lines = {
         UsageError("a\nb holds no run"): "mepg: a\\nb holds no run\n",
+        MemoryError(): "mepg: there is not enough memory\n",
+        MemoryError("8 GB for an array"): "mepg: there is not enough memory: 8 GB for an array\n",
         ImportError("libx.so: failed to map segment from shared object"): (
             "mepg: there is not enough memory to load a library: libx.so: failed to map segment from shared object\n"
         ),

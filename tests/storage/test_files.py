@@ -27,8 +27,9 @@ def test_a_file_is_whole_or_the_one_before(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match="No space") as raised:
         files.write_whole(path, b"after, and longer")
+    assert raised.value.filename == str(path)
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("a.json", b"before")]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from mepg.envs.spaces import Spaces
 from mepg.envs.watchdog import Watchdog
-from mepg.errors import RunFailure, UsageError
+from mepg.errors import RunFailure, UsageError, with_cause
 from mepg.storage.checkpoint import Checkpoint, Checkpoints, TimeSpent
 from mepg.storage.files import Checksum, Damaged, Unreadable, checksum, is_there, read_until, read_whole, write_whole
 from mepg.storage.folder import Folder, versions
@@ -64,7 +64,7 @@ class Session:
             with _memory_errors_of_jax():
                 self.loop = self._open.enter_context(open_loop(self.config, watchdog))
         except MemoryError as error:
-            raise UsageError(f"this run does not fit into memory: {error}") from None
+            raise UsageError(with_cause("this run does not fit into memory", error)) from None
         self.config = self.loop.config
         if self.loop.note:
             self.notes.append(self.loop.note)
@@ -120,7 +120,7 @@ class Session:
         except (Damaged, Unreadable) as damage:  # metrics.csv, which a checkpoint has to seal
             raise self._failure(str(damage)) from None
         except MemoryError as error:
-            raise self._failure(f"there is not enough memory: {error}") from None
+            raise self._failure(with_cause("there is not enough memory", error)) from None
 
     def _records(self) -> Iterator[Record]:
         try:

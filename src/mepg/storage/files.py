@@ -60,15 +60,19 @@ def write_whole(path: Path, content: bytes) -> str:
     if path.exists() and not path.is_file():
         raise UsageError(f"{path} exists and is not a file: choose another name")
     temporary = temporary_path(path)
-    with new_file(temporary) as file:
-        try:
-            file.write(content)
-            file.flush()
-            sync(file.fileno())
-            temporary.rename(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)  # on a full disk, half a file is only in the way
-            raise
+    try:
+        with new_file(temporary) as file:
+            try:
+                file.write(content)
+                file.flush()
+                sync(file.fileno())
+                temporary.rename(path)
+            except BaseException:
+                temporary.unlink(missing_ok=True)  # on a full disk, half a file is only in the way
+                raise
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None  # the name that the user knows
+        raise
     sync_folder(path.parent)
     return hashlib.sha256(content).hexdigest()
 
