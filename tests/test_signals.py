@@ -10,6 +10,7 @@ import pytest
 
 from mepg.signals import exit_on_signal, exits_on_signal, interrupt_between_steps, signal_exit_status, stop_on_signal
 from mepg.storage.files import acquire, open_lock
+from tests.run.processes import assert_gone
 
 HANDLED = (signal.SIGINT, signal.SIGTERM)
 
@@ -120,6 +121,26 @@ with exit_on_signal():
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (143, "started\ncleaned up\n")
+
+
+@pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGTERM)", "raise SystemExit(143)"])
+def test_process_groups_end_with_us(end, tmp_path):
+    """All of them, with what they have started, also while something is read from one."""
+    code = """
+import os, signal, subprocess, sys, threading, time
+from mepg.signals import exit_on_signal, process_group
+command = ["sh", "-c", "sleep 1000 & echo $$ $!; wait"]
+with exit_on_signal(), process_group(command, stdout=subprocess.PIPE, text=True) as first:
+    with process_group(command, stdout=subprocess.PIPE, text=True) as second:
+        print(first.stdout.readline(), second.stdout.readline(), flush=True)
+        if "kill" in sys.argv[1]:
+            threading.Timer(0.2, lambda: exec(sys.argv[1])).start()
+            second.stdout.read()
+        exec(sys.argv[1])
+"""
+    done = subprocess.run([sys.executable, "-c", code, end], capture_output=True, text=True)
+    assert (done.returncode, len(done.stdout.split())) == (143, 4), done.stderr
+    assert_gone(map(int, done.stdout.split()))
 
 
 def test_elsewhere_ctrl_c_is_left_to_others(monkeypatch):

@@ -205,20 +205,28 @@ def test_a_file_is_flushed_as_far_as_the_system_can(monkeypatch, tmp_path):
     assert said == ["fsync", 51, "fsync"]
 
 
+@pytest.mark.parametrize("late", ["0", "2"], ids=["with its parent", "when it has lost it"])
 @pytest.mark.parametrize("platform", ["linux", "darwin"])
-def test_an_orphan_ends(platform, tmp_path):
+def test_an_orphan_ends(platform, late, tmp_path):
     (tmp_path / "child.py").write_text(f"""
 import os, sys, time
 sys.platform = {platform!r}
 from mepg import system
 system.POLL = 0.1
-system.end_with_parent()
-print(os.getpid(), flush=True)
+time.sleep(float(sys.argv[2]))
+system.end_with_parent(int(sys.argv[1]))
+print("ready", flush=True)
 time.sleep(100)
 """)
-    parent = "import subprocess, sys; subprocess.Popen([sys.executable, 'child.py']); import time; time.sleep(100)"
-    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, cwd=tmp_path) as process:
+    parent = """
+import os, subprocess, sys, time
+print(subprocess.Popen([sys.executable, "child.py", str(os.getpid()), sys.argv[1]]).pid, flush=True)
+time.sleep(100)
+"""
+    with subprocess.Popen([sys.executable, "-c", parent, late], stdout=subprocess.PIPE, cwd=tmp_path) as process:
         child = int(process.stdout.readline())
+        if late == "0":
+            assert process.stdout.readline() == b"ready\n"
         process.kill()
         process.wait()
         deadline = time.monotonic() + 60

@@ -24,6 +24,11 @@ def failures_at(location: str) -> Iterator[None]:
         raise RunFailure(f"{location}: {failure}") from failure
 
 
+def with_cause(text: str, error: BaseException) -> str:
+    """The text, and what the error says, if anything: Python's MemoryError says nothing."""
+    return f"{text}: {error}" if str(error) else text
+
+
 def one_line(error: BaseException) -> str:
     """The class and message of any exception."""
     try:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, NoReturn, TextIO
 
-from mepg.errors import RunFailure, UsageError
+from mepg.errors import RunFailure, UsageError, with_cause
 
 EXIT_FAILURE, EXIT_USAGE = 1, 2
 
@@ -53,7 +53,7 @@ def exit_status(main: Callable[[], int]) -> int:
         named = error.filename and error.strerror
         message, status = f"{error.filename}: {error.strerror}" if named else str(error), EXIT_FAILURE
     except MemoryError as error:
-        message, status = f"there is not enough memory: {error}", EXIT_FAILURE
+        message, status = with_cause("there is not enough memory", error), EXIT_FAILURE
     except ImportError as error:
         if "failed to map" not in str(error):  # the dynamic linker's words for a library that does not fit into memory
             raise

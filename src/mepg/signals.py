@@ -10,9 +10,10 @@ import contextlib
 import functools
 import os
 import signal
+import subprocess
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 
@@ -63,6 +64,25 @@ def exit_deferred() -> Iterator[None]:
         _deferred.clear()
         if signals:
             exit_immediately(signals[0])
+
+
+@contextlib.contextmanager
+def process_group(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """A process that ends with this one: at the end of the block it is killed, and all that it has started.
+
+    The same happens if a signal ends this process at once. `options`: see `subprocess.Popen`.
+    """
+    with contextlib.ExitStack() as stack:
+        with exit_deferred():
+            process = subprocess.Popen(command, start_new_session=True, **options)
+            stack.enter_context(process)
+            stack.enter_context(cleaning_up(lambda: _kill_group(process)))
+        yield process
+
+
+def _kill_group(process: subprocess.Popen[Any]) -> None:
+    if process.poll() is None:  # else its number may be another's by now
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 _deferred: list[int] = []  # in such a block: 0, and the signals that have come since

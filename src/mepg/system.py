@@ -101,6 +101,14 @@ def sync(descriptor: int) -> None:
     os.fsync(descriptor)
 
 
+def temporary_path(path: Path, suffix: str = "") -> Path:
+    """Where a file is written before it is renamed to `path`: the same for every process.
+
+    A long name is cut, because the file system allows 255 bytes. Files with the same beginning wait for each other.
+    """
+    return path.with_name(f".{path.name[:60]}.writing{suffix}")  # a character takes four bytes at most
+
+
 def new_file(path: Path) -> BinaryIO:
     """A file of this name that nobody else writes: another process that does is waited for.
 
@@ -148,9 +156,11 @@ def _same(descriptor: int, path: Path) -> bool:
         return False
 
 
-def end_with_parent() -> None:
-    """Receive SIGTERM when the parent process dies."""
-    parent = os.getppid()
+def end_with_parent(parent: int) -> None:
+    """Receive SIGTERM when the parent process dies. If it is dead already, exit.
+
+    :param parent: its id, from itself: a process that has lost its parent is given another
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     else:

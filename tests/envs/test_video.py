@@ -111,6 +111,15 @@ def test_a_film_that_failed_leaves_nothing(kind, tmp_path):
         assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("kind", ["mp4", "gif"])
+def test_a_film_may_have_any_name(kind, tmp_path):
+    path = tmp_path / f"{'😀' * 62}.{kind}"
+    with Video(path) as film:
+        for _ in range(2):
+            film.add(lambda: np.zeros((16, 16, 3), np.uint8), 30)
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_pictures_that_a_gif_does_not_show_are_not_taken(tmp_path):
     taken = []
 

@@ -13,7 +13,18 @@ from tests.run import stubs  # noqa: F401
 
 TINY = ["--set", "hidden=8", "--set", "batch_size=8", "--set", "warmup=1000", "--eval-episodes", "1", "--log", "csv"]
 TRAIN = ["train", "me-ddpg", "--env", "StubPlain-v0", "--steps", "60", *TINY, "--out"]
-NAMES = ["with space", "end\nof line", "-dash", "é😀", "x" * 200, os.fsdecode(b"not utf-8 \xff"), "a'b\"c", "$(x)", "*"]
+NAMES = [
+    "with space",
+    "end\nof line",
+    "-dash",
+    "é😀",
+    "x" * 246,
+    "😀" * 61,
+    os.fsdecode(b"not utf-8 \xff"),
+    "a'b\"c",
+    "$(x)",
+    "*",
+]
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +56,8 @@ def test_an_error_is_one_line_whatever_it_names(capsys):
 
     lines = {
         UsageError("a\nb holds no run"): "mepg: a\\nb holds no run\n",
+        MemoryError(): "mepg: there is not enough memory\n",
+        MemoryError("8 GB for an array"): "mepg: there is not enough memory: 8 GB for an array\n",
         ImportError("libx.so: failed to map segment from shared object"): (
             "mepg: there is not enough memory to load a library: libx.so: failed to map segment from shared object\n"
         ),

@@ -28,9 +28,14 @@ def command(algorithm, env, out, *, steps, settings=(), extra=()):
     return [sys.executable, "-m", "mepg", "train", algorithm, "--env", env, "--out", str(out), *fixed, *sets, *extra]
 
 
-def start(argv, **variables) -> subprocess.Popen:
+def start(argv, *, group=False, **variables) -> subprocess.Popen:
+    """Start it with these environment variables.
+
+    :param group: as the leader of a process group, so that a signal can be sent to all of it
+    """
     env = {**os.environ, "PYTHONPATH": PATH, **variables}
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(argv, env=env, start_new_session=group, **pipes)
 
 
 def begun_with(code: str, folder: Path) -> dict[str, str]:
@@ -95,6 +100,24 @@ def wait_for(condition, process: subprocess.Popen, pause: float = 0.002) -> bool
     while not (holds := bool(condition())) and process.poll() is None:
         time.sleep(pause)
     return holds
+
+
+def assert_gone(pids):
+    """Of processes that have been killed, and are gone within seconds."""
+    left = set(pids)
+    for _ in range(3_000):
+        left = {pid for pid in left if _runs(pid)}
+        if not left:
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"{left} still run")
+
+
+def _runs(pid) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"  # nobody may wait for it
+    except OSError:
+        return False
 
 
 def kill_after_progress(argv, folder, delay, number=signal.SIGKILL):

@@ -27,8 +27,9 @@ def test_a_file_is_whole_or_the_one_before(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match="No space") as raised:
         files.write_whole(path, b"after, and longer")
+    assert raised.value.filename == str(path)
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("a.json", b"before")]
 
 
@@ -52,6 +53,16 @@ def test_whatever_a_process_died_over_is_replaced(tmp_path):
         assert (tmp_path / "a").read_bytes() == b"new"
         assert not os.path.lexists(aside)
     assert (tmp_path / "dear").read_text() == "dear"
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "é" * 127, "😀" * 63, os.fsdecode(b"\xff" * 255)])
+def test_a_name_may_be_as_long_as_the_system_allows(name, tmp_path):
+    for path in (tmp_path / name, tmp_path / name[:-1]):  # of which the beginning is the same
+        files.write_whole(path, path.name.encode(errors="surrogateescape"))
+    assert {path.name: os.fsdecode(path.read_bytes()) for path in tmp_path.iterdir()} == {
+        name: name,
+        name[:-1]: name[:-1],
+    }
 
 
 WRITES = """

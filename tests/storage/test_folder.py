@@ -3,6 +3,7 @@
 import pytest
 
 from mepg.errors import UsageError
+from mepg.storage import files
 from mepg.storage.folder import Folder
 from mepg.training.config import Config
 from mepg.training.evaluate import Episode
@@ -31,6 +32,17 @@ def test_a_folder_is_claimed_by_one_only(tmp_path):
             folder.claim(CONFIG, SPACES)
     assert not folder.in_use()
     folder.claim(CONFIG, SPACES).close()
+
+
+def test_who_only_looks_is_in_nobodys_way(tmp_path, monkeypatch):
+    folder = Folder(tmp_path)
+    folder.claim(CONFIG, SPACES).close()
+    looking = files.acquire(folder.config_file.open(), shared=True)  # what `in_use` does for a moment
+    assert not folder.in_use()
+    monkeypatch.setattr(files.time, "sleep", lambda _: looking.close())
+    with folder.claim(CONFIG, SPACES):
+        assert folder.in_use()
+    assert not folder.in_use()
 
 
 def test_only_this_very_run_may_go_on_in_it(tmp_path):

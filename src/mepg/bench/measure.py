@@ -23,7 +23,7 @@ from mepg.bench.peers import Peer
 from mepg.bench.worker import Task
 from mepg.errors import RunFailure
 from mepg.native.build import CannotBuild, find_compiler
-from mepg.signals import cleaning_up
+from mepg.signals import cleaning_up, process_group
 from mepg.storage.folder import versions
 
 MAIN = ("me-ddpg", "ddpg", "td3", "me-sac", "sac")
@@ -66,14 +66,10 @@ class Contender:
             environment["XDG_CACHE_HOME"] = cache
         command = [sys.executable, "-m", "mepg.bench.worker"] if peer is None else peer.command
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed with the process)
-        self._process = subprocess.Popen(
-            [*command, json.dumps({**task, "threads": len(self._cores), "steps": STEPS})],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            env=environment,
-        )
+        command.append(json.dumps({**task, "threads": len(self._cores), "steps": STEPS, "parent": os.getpid()}))
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._errors}
+        self._open = contextlib.ExitStack()
+        self._process = self._open.enter_context(process_group(command, text=True, env=environment, **pipes))
         self._name = " ".join([task.get("algorithm", task["env"]), *task.get("set", ())])
 
     def wait_until_ready(self) -> None:
@@ -98,15 +94,8 @@ class Contender:
         raise RunFailure(f"the benchmark of {self._name} ended: {' '.join(last) or 'without a word'}")
 
     def close(self) -> None:
-        self._process.kill()
-        with self._process:  # closes its pipes
-            pass
+        self._open.close()
         self._errors.close()
-
-
-def _close(contenders: Iterable[Contender]) -> None:
-    for contender in contenders:
-        contender.close()
 
 
 def in_turns(
@@ -115,7 +104,9 @@ def in_turns(
     """`rounds` turns of each contender: one after the other, or all `together`."""
     turns: dict[str, Turns] = {name: [] for name in contenders}
     groups = [list(contenders)] if together else [[name] for name in contenders]
-    with cleaning_up(lambda: _close(contenders.values())):
+    with contextlib.ExitStack() as stack:
+        for contender in contenders.values():
+            stack.callback(contender.close)
         progress(f"{title}: starting", 0, rounds)
         for contender in contenders.values():
             contender.wait_until_ready()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import venv
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from mepg.errors import RunFailure, unknown
+from mepg.signals import process_group
 
 # A CPU build: others are several gigabytes.
 TORCH = "torch==2.13.0"
@@ -43,7 +44,7 @@ def prepare(name: str, folder: Path, say: Callable[[str], None]) -> Peer:
     if not done.exists():
         listed = ", ".join(package for packages in PACKAGES[name] for package in packages)
         say(f"Installing {listed} into {home}: once, some minutes, 1 GB")
-        venv.create(home, with_pip=True, clear=True)
+        _run(home, sys.executable, "-m", "venv", "--clear", str(home))
         for packages in PACKAGES[name]:
             _pip(python, "install", *packages)
         done.touch()
@@ -53,9 +54,13 @@ def prepare(name: str, folder: Path, say: Callable[[str], None]) -> Peer:
 
 
 def _pip(python: Path, *arguments: str) -> str:
-    command = [str(python), "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    if ended.returncode:
-        last = (ended.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise RunFailure(f"{' '.join(arguments)} failed in {python.parent.parent}: {last}")
-    return ended.stdout
+    return _run(python.parent.parent, str(python), "-m", "pip", "--quiet", "--disable-pip-version-check", *arguments)
+
+
+def _run(home: Path, *command: str) -> str:
+    with process_group(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        output, errors = process.communicate()
+    if process.returncode:
+        last = (errors.strip().splitlines() or ["no reason given"])[-1]
+        raise RunFailure(f"{' '.join(command[2:])} failed in {home}: {last}")
+    return str(output)

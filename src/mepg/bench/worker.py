@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, Required, TypedDict, runtime_checkab
 import numpy as np
 import numpy.typing as npt
 
-from mepg.system import peak_memory
+from mepg.system import end_with_parent, peak_memory
 
 if TYPE_CHECKING:
     from mepg.bench.multiplications import Multiplier
@@ -41,6 +41,7 @@ class Task(TypedDict, total=False):
     library: str  # if it is not this one: see `peer`
     all_cores: bool  # instead of one
     threads: int
+    parent: int  # the process that waits for the answers
     steps: int  # of a loop, in one turn
 
 
@@ -55,6 +56,7 @@ class Delayed(Protocol):
 def main() -> None:
     """Measure once for each line on standard input, until it is closed."""
     task: Task = json.loads(sys.argv[1])
+    end_with_parent(task["parent"])
     from mepg.storage.compilation_cache import configure_jax
 
     configure_jax(task["threads"])

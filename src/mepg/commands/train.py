@@ -80,7 +80,7 @@ def _recommend(arguments: Arguments) -> None:
 
 
 def _stopped(session: "Session") -> Answer:
-    step, by = session.loop.step, session.stopped_by or "SIGTERM"
+    step, by = session.saved_at, session.stopped_by or "SIGTERM"
     data = {"run": str(session.folder.path), "finished": False, "step": step, "stopped_by": by}
     text = f"{by}: saved at step {step:,} of {session.config.steps:,}; the same command continues from there"
     return Answer(data, text, signal_exit_status(by))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from mepg.errors import RunFailure, UsageError
-from mepg.system import new_file
+from mepg.system import new_file, temporary_path
 
 Frame = npt.NDArray[np.uint8]  # [height, width, 3]
 Render = Callable[[], Frame]
@@ -28,7 +28,7 @@ class Video:
         if path.suffix not in _KINDS:
             raise UsageError(f"a video must be {' or '.join(_KINDS)}, not {path.name!r}")
         self._path = path
-        self._temporary = path.with_name(f".{path.stem}.writing{path.suffix}")
+        self._temporary = temporary_path(path, path.suffix)
         path.parent.mkdir(parents=True, exist_ok=True)
         self._writer = _KINDS[path.suffix](self._temporary)
         next(self._writer)

@@ -8,7 +8,6 @@ import hashlib
 import os
 import shlex
 import shutil
-import signal
 import stat
 import subprocess
 import tempfile
@@ -17,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from mepg.native.processor import Instructions
-from mepg.signals import cleaning_up, exit_deferred
+from mepg.signals import cleaning_up, process_group
 from mepg.system import load_per_core
 
 _HEADER = Path(__file__).with_name("kernels.h")
@@ -188,17 +187,12 @@ def _compile(command: list[str], text: str, build: Path) -> Path:
 def run_command(
     command: Sequence[str], *, stdin: bytes = b"", folder: Path | None = None, seconds: float | None = None
 ) -> bytes:
-    """A program's standard output. It gets a process group of its own, so that what it has started ends with it."""
+    """A program's standard output."""
     seconds = _timeout() if seconds is None else seconds
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with contextlib.ExitStack() as stack:
         try:
-            with exit_deferred():
-                process = subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder,
-                    start_new_session=True,
-                )  # fmt: skip
-                stack.enter_context(process)
-                stack.enter_context(killed_at_exit(process))
+            process = stack.enter_context(process_group(command, cwd=folder, **pipes))
         except OSError as error:
             raise CannotBuild(f"{command[0]} cannot be started: {error.strerror}") from error
         try:
@@ -209,17 +203,7 @@ def run_command(
         lines = (errors or output).decode(errors="replace").strip().splitlines()
         first = next((line for line in lines if "error" in line), "".join(lines[:1]))
         raise CannotBuild(f"{command[0]} failed: {first or f'exit code {process.returncode}'}")
-    return output
-
-
-def killed_at_exit(process: subprocess.Popen[bytes]) -> contextlib.AbstractContextManager[None]:
-    """Kill it at the end of the block, if it is still there, and all that it has started in its group."""
-
-    def kill() -> None:
-        if process.returncode is None:  # else its number may be another's by now
-            os.killpg(process.pid, signal.SIGKILL)
-
-    return cleaning_up(kill)
+    return bytes(output)
 
 
 def _timeout() -> float:

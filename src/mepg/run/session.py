@@ -15,7 +15,7 @@ import numpy as np
 
 from mepg.envs.spaces import Spaces
 from mepg.envs.watchdog import Watchdog
-from mepg.errors import RunFailure, UsageError
+from mepg.errors import RunFailure, UsageError, with_cause
 from mepg.storage.checkpoint import Checkpoint, Checkpoints, TimeSpent
 from mepg.storage.files import Checksum, Damaged, Unreadable, checksum, is_there, read_until, read_whole, write_whole
 from mepg.storage.folder import Folder, versions
@@ -64,7 +64,7 @@ class Session:
             with _memory_errors_of_jax():
                 self.loop = self._open.enter_context(open_loop(self.config, watchdog))
         except MemoryError as error:
-            raise UsageError(f"this run does not fit into memory: {error}") from None
+            raise UsageError(with_cause("this run does not fit into memory", error)) from None
         self.config = self.loop.config
         if self.loop.note:
             self.notes.append(self.loop.note)
@@ -120,17 +120,26 @@ class Session:
         except (Damaged, Unreadable) as damage:  # metrics.csv, which a checkpoint has to seal
             raise self._failure(str(damage)) from None
         except MemoryError as error:
-            raise self._failure(f"there is not enough memory: {error}") from None
+            raise self._failure(with_cause("there is not enough memory", error)) from None
 
     def _records(self) -> Iterator[Record]:
-        for record in self.loop:
-            self._tell_watchdog(record.step + self.config.envs)
-            self._store(record)
-            yield record
-            if self.stopped_by is not None or record.step % self._options.checkpoint_every < self.config.envs:
+        try:
+            for record in self.loop:
+                self._tell_watchdog(record.step + self.config.envs)
+                self._store(record)
+                yield record
+                if self.stopped_by is not None or record.step % self._options.checkpoint_every < self.config.envs:
+                    self._save()
+                if self.stopped_by is not None:
+                    return
+        except RunFailure:
+            if self.stopped_by is None:
+                raise
+            # Ctrl-C in a terminal, or a cluster's SIGTERM, also reaches the processes that an environment has started.
+            # If one of them ends, so does the step under way; what there was before it is saved.
+            if self.loop.between_steps and self.saved_at != self.loop.step:
                 self._save()
-            if self.stopped_by is not None:
-                return
+            return
         self._finish()
 
     def _failure(self, reason: str) -> RunFailure:
@@ -186,12 +195,12 @@ class Session:
         self.checkpoints.save(
             Checkpoint(self.loop.snapshot(), self._spent(), checksum(self.folder.metrics_file)), self.loop.replay
         )
-        self._saved_at = self.loop.step
+        self.saved_at = self.loop.step
 
     def _resume(self) -> None:
         """Go back to the newest checkpoint that is whole."""
         self._earlier = TimeSpent(0.0, 0.0, 0.0)
-        self._saved_at = 0
+        self.saved_at = 0  # the step of the last checkpoint
         steps, fresh = self.checkpoints.steps(), self.loop.snapshot()
         for step in steps:
             try:
@@ -208,7 +217,7 @@ class Session:
                     "so this run is not bit for bit what it would have been"
                 )
             self.notes.append(f"resumed at step {step:,}")
-            self._saved_at = step
+            self.saved_at = step
             return
         if is_there(self.folder.result_file):
             raise UsageError(f"{self.folder.path} cannot be made longer: its checkpoints are damaged")
@@ -283,7 +292,7 @@ class Session:
             self.notes.append(f"versions have changed since this run began ({', '.join(changed)}): bits may differ")
 
     def _finish(self) -> None:
-        if self._saved_at != self.loop.step:
+        if self.saved_at != self.loop.step:
             self._save()
         save_policy(self.folder, Identity(self.config, self.loop.envs.spaces), self.loop.state, self.loop.step)
         self.folder.write_evaluations(self.config, self.loop.evaluations)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -80,7 +81,7 @@ class Local:
 
 def start_worker(job: Job, core: int | None, output: IO[bytes]) -> subprocess.Popen[bytes]:
     """Start the process that carries out the job; what it prints goes to `output`."""
-    request = {"config": job.config.to_json(), "folder": str(job.folder), "core": core}
+    request = {"config": job.config.to_json(), "folder": str(job.folder), "core": core, "parent": os.getpid()}
     process = subprocess.Popen(
         [sys.executable, "-m", "mepg.scheduler.worker"],
         stdin=subprocess.PIPE,

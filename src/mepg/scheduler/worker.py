@@ -25,8 +25,8 @@ STOP_TIMEOUT = 60.0  # seconds that a run has to save itself, once it is asked t
 
 def main() -> int:
     """Carry out the job, from its beginning or from its last checkpoint."""
-    end_with_parent()  # nobody would watch the run any more
     request: dict[str, Any] = json.load(sys.stdin)
+    end_with_parent(request["parent"])  # nobody would watch the run any more
     if request["core"] is not None:
         pin({request["core"]})
     from mepg.storage.compilation_cache import configure_jax

@@ -12,6 +12,7 @@ import os
 import re
 import stat
 import sys
+import time
 import weakref
 import zipfile
 from pathlib import Path
@@ -24,7 +25,7 @@ import safetensors.numpy
 
 from mepg.errors import UsageError
 from mepg.settings import digest
-from mepg.system import new_file, sync
+from mepg.system import new_file, sync, temporary_path
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -58,16 +59,20 @@ def write_whole(path: Path, content: bytes) -> str:
     """Write beside the old file, flush to the disk, and rename into place. Gives the SHA-256."""
     if path.exists() and not path.is_file():
         raise UsageError(f"{path} exists and is not a file: choose another name")
-    temporary = path.with_name(f".{path.name}.writing")
-    with new_file(temporary) as file:
-        try:
-            file.write(content)
-            file.flush()
-            sync(file.fileno())
-            temporary.rename(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)  # on a full disk, half a file is only in the way
-            raise
+    temporary = temporary_path(path)
+    try:
+        with new_file(temporary) as file:
+            try:
+                file.write(content)
+                file.flush()
+                sync(file.fileno())
+                temporary.rename(path)
+            except BaseException:
+                temporary.unlink(missing_ok=True)  # on a full disk, half a file is only in the way
+                raise
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None  # the name that the user knows
+        raise
     sync_folder(path.parent)
     return hashlib.sha256(content).hexdigest()
 
@@ -202,14 +207,25 @@ def open_lock(path: Path) -> TextIO:
     return os.fdopen(descriptor, "r+")
 
 
-def acquire(lock: TextIO) -> TextIO:
+def acquire(lock: TextIO, *, shared: bool = False, seconds: float = 0.0) -> TextIO:
     """Lock a file until this process closes it; a BlockingIOError if another has locked it.
 
     A process that is forked meanwhile, by an environment, does not go on holding it when this one has ended.
+
+    :param shared: others may lock it too, if they share it
+    :param seconds: how long to wait for another
     """
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    _acquired.add(lock)
-    return lock
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(lock, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            _acquired.add(lock)
+            return lock
 
 
 _acquired: weakref.WeakSet[TextIO] = weakref.WeakSet()

@@ -151,7 +151,8 @@ class Folder:
                 if not is_there(self.config_file):
                     write_sealed(self.config_file, about)
                 # Someone may delete .lock, which looks like litter: so run.json is locked too.
-                acquire(locks.enter_context(self.config_file.open("r+")))
+                # `in_use` locks it only for a moment, and is waited for.
+                acquire(locks.enter_context(self.config_file.open("r+")), seconds=1)
             except BlockingIOError:
                 raise UsageError(f"{self.path} is in use: another process is training there") from None
             except OSError as error:
@@ -173,15 +174,13 @@ class Folder:
 
     def in_use(self) -> bool:
         """Whether a process has claimed it."""
-        for mode in ("r+", "r"):  # another user's can perhaps be read, and most systems are content with that
-            try:
-                with self.config_file.open(mode) as lock:
-                    acquire(lock)
-                return False
-            except BlockingIOError:
-                return True
-            except OSError:  # there is none yet
-                continue
+        try:
+            with self.config_file.open() as lock:
+                acquire(lock, shared=True)
+        except BlockingIOError:
+            return True
+        except OSError:  # there is none yet, or it may not be read
+            return False
         return False
 
     def finish(self, config: Config, summary: dict[str, Any]) -> None:

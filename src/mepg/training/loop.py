@@ -93,6 +93,7 @@ class Loop:
         # Taken while the agent's state or the replay buffer changes, so that another thread may read them. Not taken
         # while an environment steps: that may take long, and the environment may call the policy itself.
         self.lock = threading.RLock()
+        self.between_steps = True  # False after an error in the middle of a step: there is nothing whole to save
         self.left = False  # True: others have used the environments, and the next step begins new episodes
         self.actions: FloatArray  # for the next step
         self._begin_anew()
@@ -129,6 +130,7 @@ class Loop:
         with failures_at(f"step {self.step + self.envs.count}"):
             actions = self._finite_actions()
             results = self.envs.step(actions)
+            self.between_steps = False
             with self.lock:
                 for index, (action, result) in enumerate(zip(actions, results, strict=True)):
                     self.replay.add(self.obs[index], action, result.reward, result.alive, result.obs)
@@ -143,7 +145,9 @@ class Loop:
                     self.actions = self._choose_actions()
             metrics = self.report() if self._reached(LOG_EVERY) else None
             due = self.eval_env is not None and self.config.evaluates_at(self.step)
-            return Record(self.step, results, ended, metrics, self.evaluate() if due else None)
+            record = Record(self.step, results, ended, metrics, self.evaluate() if due else None)
+            self.between_steps = True
+            return record
 
     def _take(self, index: int, action: FloatArray, result: StepResult) -> None:
         """Record one step of the episode under way."""

@@ -1,0 +1,54 @@
+"""Signals that reach every process of a group, as Ctrl-C does in a terminal, and SIGTERM from a cluster's scheduler."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import all_but_slow
+from tests.faults import spawner
+from tests.run.processes import assert_gone, assert_same_run, command, finish, start, wait_for
+
+
+def train(method, out):
+    return command(
+        "me-sac", f"tests.faults.spawner:{method}-v0", out, steps=1000, extra=["--envs", "2", "--log", "csv"]
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    finish(train("program", folder))
+    return folder
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("method", all_but_slow(spawner.METHODS, ["spawn"]))
+def test_the_processes_of_an_environment_may_end_first(method, number, whole, tmp_path):
+    folder, at_work = tmp_path / "run", tmp_path / "at-work"
+    process = start(train(method, folder), group=True, AT_WORK=str(at_work))
+    assert wait_for(at_work.exists, process), process.communicate()
+    os.killpg(process.pid, number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, err
+    assert "mepg: " not in err  # the other processes print their own tracebacks
+    survives = method == "fork" and number == signal.SIGINT  # see signals.py
+    step = spawner.SLOW * 2 - 2 * (not survives)
+    assert f"{number.name}: saved at step {step} of 1,000" in out
+    finish(train(method, folder))
+    assert_same_run(folder, whole)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_what_bench_has_started_ends_with_it(number):
+    process = start([sys.executable, "-m", "mepg", "bench", "ddpg", "td3"])
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    assert wait_for(lambda: len(children.read_text().split()) == 3, process), process.communicate()  # me-sac is one
+    workers = children.read_text().split()
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
+    assert_gone(workers)
