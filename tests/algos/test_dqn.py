@@ -173,7 +173,7 @@ def test_a_long_gradient_is_shortened():
         (["epsilon.start=-0.1"], "epsilon.start must be in [0, 1]"),
         (["quantiles.count=5", "quantiles.dropped=5"], "quantiles.dropped must be in [0, 4]"),
         (["quantiles.count=0"], "quantiles.count must be in [1, 10000], not 0"),
-        (["search.how=ucb"], "search needs critics that can be in doubt"),
+        (["search.how=ucb"], "search needs critics with uncertainty"),
         (["actor_lr=1e-3"], "unknown field 'actor_lr'"),
     ],
 )

@@ -61,7 +61,7 @@ def test_thompson_asks_one_subnetwork_for_an_episode():
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"dropout": None}, "search needs critics that can be in doubt"),
+        ({"dropout": None}, "search needs critics with uncertainty"),
         ({"exploration": None}, "search needs proposals that differ"),
         ({"dropout": Dropout(layers="all")}, "set search.how=thompson"),
     ],

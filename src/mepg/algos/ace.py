@@ -7,7 +7,7 @@ model. `ace-flat` is what the paper's Table 10 counts: DDPG with five separate a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -20,7 +20,7 @@ from mepg.core import agent
 from mepg.core.critics import Critics
 from mepg.core.nets import Layer, Mask, Mlp, Network, init_ensemble, make_network
 from mepg.core.policies import best_proposal, make_policy
-from mepg.core.spec import Spec, require
+from mepg.core.spec import Spec, derive, require
 from mepg.core.types import Agent, Array, Batch, Beliefs, Key, Metrics, Posterior, Sizes, Trainable
 from mepg.core.update import Actor, adam_step, as_metrics, init_trainable, policy_loss, polyak
 
@@ -303,7 +303,7 @@ def _join(z: Array, action: Array) -> Array:
     return jnp.concatenate([z, action], axis=-1)
 
 
-ACE_FLAT = AceFlat(**{f.name: getattr(DDPG, f.name) for f in fields(DDPG)} | {"hidden": (400, 300)})
+ACE_FLAT = derive(AceFlat, DDPG, hidden=(400, 300))
 
 ALGORITHMS = {
     "ace": Algorithm(Ace(), "five actors; a tree through a learned model chooses one", None, build, python_name="ACE"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from mepg.core.critics import Critics, make_critics
 from mepg.core.nets import Mlp
 from mepg.core.policies import Policy, best_proposal, make_policy
 from mepg.core.posterior import make_beliefs
-from mepg.core.spec import ActorSpec, Spec, require
+from mepg.core.spec import ActorSpec, Spec, derive, require
 from mepg.core.threefry import same_kind
 from mepg.core.types import Agent, AgentState, Array, Batch, Key, LossWeights, Metrics, Sizes, Trainable
 from mepg.core.update import as_metrics, next_params
@@ -174,7 +174,7 @@ def ucb_action(critics: Critics, proposals: Array, obs: Array, theta: Mlp, ucb: 
     return best_proposal(proposals, q.mean(axis=1) + ucb * q.std(axis=1))
 
 
-SUNRISE = Sunrise(**{f.name: getattr(SAC, f.name) for f in fields(SAC)} | {"target_every": 1})
+SUNRISE = derive(Sunrise, SAC, target_every=1)
 SUNRISE_UCB = replace(SUNRISE, members=5, ucb=1.0)
 
 ALGORITHMS = {

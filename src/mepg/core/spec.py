@@ -7,7 +7,7 @@ The defaults are Table 5 of the paper, written here and nowhere else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -275,6 +275,11 @@ class Spec(ActorSpec):
                 self._set(name, None)
         if self.subset == self.critics:
             self._set("subset", None)
+
+
+def derive(kind: type[Any], spec: Any, **changes: Any) -> Any:
+    """A spec of another class, a subclass of `spec`'s, with the same fields and some changes."""
+    return kind(**{field.name: getattr(spec, field.name) for field in fields(spec)} | changes)
 
 
 def _require_closed_form(spec: CriticSpec, dropout: Dropout) -> None:
