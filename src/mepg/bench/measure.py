@@ -67,7 +67,7 @@ class Contender:
         command = [sys.executable, "-m", "mepg.bench.worker"] if peer is None else peer.command
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed with the process)
         self._process = subprocess.Popen(
-            [*command, json.dumps({**task, "threads": len(self._cores), "steps": STEPS})],
+            [*command, json.dumps({"steps": STEPS, **task, "threads": len(self._cores)})],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -79,6 +79,10 @@ class Contender:
     def wait_until_ready(self) -> None:
         """It may prepare on any core; from then on it has its own."""
         self.answer()
+        self.pin()
+
+    def pin(self) -> None:
+        """Keep it on its cores from now on."""
         system.pin(self._cores, self._process.pid)
 
     def start_turn(self) -> None:
