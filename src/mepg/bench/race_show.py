@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -13,6 +14,11 @@ from mepg.bench.show import OURS, THEIRS, table
 from mepg.report.figures import FORMATS, INK, STYLE, to_picture
 from mepg.report.tables import short_name
 from mepg.words import many
+
+CAPTION = (
+    "Core-minutes on one core until the mean of three evaluations reaches the threshold. Dots: seeds. "
+    f"Crosses: not within {LIMIT / 60:.0f}. Blue: mepg, grey: others."
+)
 
 Minutes = list[float | None]  # of each seed, until the task was solved; None: it was not
 
@@ -66,7 +72,9 @@ def draw(results: Results) -> Mapping[str, bytes]:
     columns = min(3, len(found))
     rows = -(-len(found) // columns)
     names = [name for name in CONTESTANTS if any(name in by_name for by_name in found.values())]
-    figure = Figure(figsize=(4.4 * columns + 1, rows * (0.24 * len(names) + 1.1)))
+    width = 4.4 * columns + 1
+    words = textwrap.wrap(CAPTION, int(13 * width))
+    figure = Figure(figsize=(width, rows * (0.24 * len(names) + 0.9) + 0.3 + 0.2 * len(words)))
     grid = figure.subplots(rows, columns, squeeze=False, sharey=True).flat
     for axes in grid[len(found) :]:
         axes.set_visible(False)
@@ -78,15 +86,13 @@ def draw(results: Results) -> Mapping[str, bytes]:
                 axes.barh(row, np.mean(there), 0.7, color=THEIRS if CONTESTANTS[name].library else OURS, alpha=0.8)
             axes.plot(there, [row] * len(there), "o", color=INK, ms=3)
             missed = len(minutes) - len(there)
-            axes.plot([LIMIT / 60] * missed, [row] * missed, "x", color=INK, ms=5, clip_on=False)
+            axes.plot([LIMIT / 60] * missed, [row] * missed, "x", color=INK, ms=5)
         axes.set_yticks(range(len(names)), names)
         axes.set_xlim(left=0)
         axes.set_title(f"{short_name(task)}: {TASKS[task].threshold:,.0f}")
         axes.grid(axis="y", visible=False)
         axes.grid(axis="x", visible=True)
+        axes.set_axisbelow(True)
     grid[0].invert_yaxis()  # they share it
-    figure.supxlabel(
-        "core-minutes on one core until the mean of three evaluations reaches the threshold; "
-        f"dots: seeds; crosses: not within {LIMIT / 60:.0f}; blue: mepg, grey: others"
-    )
+    figure.supxlabel("\n".join(words))
     return {kind: to_picture(figure, kind) for kind in FORMATS}

@@ -181,7 +181,7 @@ def draw_curves(curves: Curves, *, over_hours: bool = False) -> dict[str, bytes]
 
 
 def _label_ends(axes: Axes, curves: Sequence[Curve], over_hours: bool) -> None:
-    """The names of thin curves at their ends, as far apart as is needed to read them: there are too many for colours."""
+    """The names of thin curves at their ends, apart enough to be read: there are too many for colours alone."""
     low, high = axes.get_ylim()
     below = -np.inf
     for curve in sorted(curves, key=lambda curve: curve.mean[-1]):
