@@ -61,3 +61,14 @@ def test_the_formula_agrees_with_what_jax_multiplies(name, method):
 def test_the_speed_is_what_the_benchmark_measured():
     update = json.loads((Path(__file__).parents[2] / "docs" / "bench.json").read_text())["updates"]["sac"]
     assert pytest.approx(update["mflop"] / update["native_milliseconds"], abs=0.05) == GFLOPS
+
+
+def test_the_documentation_has_these_estimates():
+    text = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text()
+    rows = [row.split(" | ") for row in text.splitlines()]
+    sizes = [TASKS[env][1] for env in ("HalfCheetah-v4", "Humanoid-v4")]
+    for name, method in METHODS.items():
+        (row,) = [row for row in rows if row[0] == f"| {name}" and len(row) == 8]
+        hours = [f"{method.core_hours(size, 300_000):.2f}" for size in sizes]
+        assert row[5:] == [f"{method.multiply_adds(sizes[0]) / 1e6:,.1f}", hours[0], f"{hours[1]} |"], name
+    assert f"{GFLOPS:g} GFLOPS" in text

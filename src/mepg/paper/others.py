@@ -77,10 +77,8 @@ class Method(NamedTuple):
         inputs. A critic's update goes through the critics both ways, and forward through the target critics and the
         policy. A policy's update goes through the policy both ways, and through critics forward and to their inputs.
         """
-        q, pi = (
-            self.critic.weights(sizes.obs + sizes.action, self.atoms),
-            self.actor.weights(sizes.obs, 2 * sizes.action),
-        )
+        state, both = (_CODE, _CODE) if self.encoder else (sizes.obs, sizes.obs + sizes.action)
+        q, pi = self.critic.weights(both, self.atoms), self.actor.weights(state, 2 * sizes.action)
         critic = 3 * self.critics * q + self.target_critics * q + pi
         actor = 3 * pi + 2 * self.actor_critics * q
         encoder = _encoder(sizes) if self.encoder else 0
@@ -91,13 +89,16 @@ class Method(NamedTuple):
         return steps * (2 * self.multiply_adds(sizes) / (GFLOPS * 1e9) + ENV_SECONDS) / 3600
 
 
+_CODE = 512  # numbers that MR.Q's encoders make of a state, and of an action in it
+
+
 def _encoder(sizes: Sizes) -> int:
     """MR.Q's encoders of states and of actions in states. They learn from 5 steps, whose next states are encoded too;
     critics and policy look through them.
     """
-    state = _mlp(512, 2).weights(sizes.obs, 512)
-    action = 256 * sizes.action + _mlp(512, 2).weights(512 + 256, 512)
-    predicted = 512 * (512 + 65 + 1)
+    state = _mlp(512, 2).weights(sizes.obs, _CODE)
+    action = 256 * sizes.action + _mlp(512, 2).weights(_CODE + 256, _CODE)
+    predicted = _CODE * (_CODE + 65 + 1)
     learning = 3 * state + 5 * state + 5 * 3 * (action + predicted)
     return learning + 2 * state + 4 * action
 
