@@ -33,6 +33,17 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in text.split(",") if name))
 
 
+def seeds(text: str) -> tuple[int, ...]:
+    """Seeds and ranges of seeds, separated by commas: 0-2, 0,3 or 0-2,5."""
+    try:
+        ranges = [[count(end) for end in part.split("-")] for part in text.split(",")]
+        if any(len(ends) > 2 or ends[-1] - ends[0] > 10_000 for ends in ranges):
+            raise ValueError
+    except (ValueError, ArgumentTypeError):
+        raise ArgumentTypeError(f"{text!r} is not a list of seeds, such as 0-2 or 0,3") from None
+    return tuple(seed for ends in ranges for seed in range(ends[0], ends[-1] + 1))
+
+
 def path(text: str) -> Path:
     """A path that is not empty."""
     if not text.strip():

@@ -14,10 +14,17 @@ from mepg.cli import main
         (["me-sacc"], "did you mean 'me-sac'?"),
         (["me-sac", "--rounds", "0"], "rounds must be in [1, 10^9], not 0"),
         (["--against", "torch"], "unknown library 'torch'"),
+        (["--race", "sbx-sacc"], "unknown contestant 'sbx-sacc'; did you mean 'sbx-sac'?"),
+        (["--race", "--envs", "Pendulum"], "unknown task of the race 'Pendulum'; did you mean 'Pendulum-v1'?"),
+        (["--race", "--seeds", "x"], "'x' is not a list of seeds"),
     ],
 )
 def test_bad_input_is_one_line(argv, says, capsys, tmp_path):
-    assert main(["bench", *argv]) == 2
+    try:
+        status = main(["bench", *argv])
+    except SystemExit as ended:  # argparse's
+        status = ended.code
+    assert status == 2
     err = capsys.readouterr().err
     assert says in err
     assert err.count("\n") == 1
@@ -40,3 +47,51 @@ def test_some_algorithms_only(monkeypatch, capsys, tmp_path):
     assert asked == [(["ddpg", "me-sac"], 3)]
     assert "updates" in captured.err, "where there is no terminal, a line for each thing that is measured"
     assert not list(tmp_path.iterdir()), "only the whole of it leaves files"
+
+
+RACE = ["bench", "--race", "me-sac", "sb3-sac", "--envs", "Pendulum-v1", "--seeds", "0-1"]
+
+
+@pytest.fixture
+def raced(monkeypatch):
+    """The heats that were run, which write what they would."""
+    from mepg.bench import race
+
+    heats = []
+
+    def run(wanted, folder, peers, watch):
+        for heat in wanted:
+            heats.append(heat)
+            evaluations = [race.Evaluation(500 * i, 20.0 * i, -150.0) for i in (1, 2, 3)]
+            watch(heat, evaluations)
+            race._write(folder, heat, evaluations, None)
+        return {}, {}
+
+    monkeypatch.setattr(race, "run", run)
+    return heats
+
+
+def test_a_race_runs_what_is_missing_and_names_what_is_not_installed(raced, capsys, tmp_path):
+    assert main(RACE) == 0
+    captured = capsys.readouterr()
+    assert [(heat.contestant, heat.seed) for heat in raced] == [("me-sac", 0), ("me-sac", 1)]
+    assert "| me-sac | 1.0 (1.0 to 1.0) |" in captured.out
+    assert "sb3 is not installed, and was left out: add --against sb3" in captured.out
+    assert "2 of 2: me-sac on Pendulum-v1, seed 1" in captured.err
+    folder = tmp_path / "results" / "race"
+    assert {path.name for path in folder.iterdir() if path.is_file()} == {".lock", "race.md", "race.png", "race.svg"}
+    assert main([*RACE, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert len(raced) == 2, "who is done is not run again"
+    assert [heat["core_seconds"] for heat in data["heats"]] == [60.0, 60.0]
+    assert data["not_installed"] == ["sb3"]
+
+
+def test_a_damaged_heat_is_named_and_not_run_over(raced, capsys, tmp_path):
+    assert main(RACE) == 0
+    (tmp_path / "results" / "race" / "Pendulum-v1" / "me-sac_seed0.json").write_text("{")
+    capsys.readouterr()
+    assert main(RACE) == 1
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "cannot be used" in line]
+    assert "me-sac_seed0.json" in line
+    assert len(raced) == 2

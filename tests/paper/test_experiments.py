@@ -11,7 +11,7 @@ import pytest
 from mepg.algos import algorithms
 from mepg.core.spec import Dropout
 from mepg.errors import UsageError
-from mepg.paper.experiments import EXPERIMENTS, NOT_IN_PAPER, PLANS, canonical, jobs, select, select_several
+from mepg.paper.experiments import EXPERIMENTS, FAMILIES, NOT_IN_PAPER, PLANS, canonical, jobs, select, select_several
 
 RESULTS = Path("results")
 RETURNS = ("table1", "table2", "table6", "table8", "table9", "table11", "table12")
@@ -95,7 +95,7 @@ def test_bad_selections_say_what_is_wrong(arguments, says):
 
 def test_beyond_the_paper_each_family_has_its_own_tasks():
     """Each on three tasks; no row on a task it cannot use."""
-    wanted = [job for name in NOT_IN_PAPER for job in jobs(select(name, "smoke"), RESULTS)]
+    wanted = [job for name in FAMILIES for job in jobs(select(name, "smoke"), RESULTS)]
     tasks = {}
     for job in wanted:
         tasks.setdefault(replace(job.config, env="", seed=0), set()).add(job.config.env)
@@ -106,6 +106,17 @@ def test_beyond_the_paper_each_family_has_its_own_tasks():
         name = config.algorithm
         assert ("CartPole-v1" in there) == ("dqn" in name or "discrete" in name), name
     assert not set(NOT_IN_PAPER) & set(default_names())
+
+
+def test_mujoco_is_beyond_the_paper_and_ends_with_the_dearest_task():
+    wanted = jobs(select("mujoco"), RESULTS)
+    names = ("sac", "me-sac", "td3", "me-ddpg", "crossq", "me-crossq")
+    assert {job.config.algorithm for job in wanted} >= set(names)
+    assert {(job.config.steps, job.config.seed) for job in wanted} == {(300_000, seed) for seed in range(3)}
+    tasks = list(dict.fromkeys(job.config.env for job in wanted))
+    assert tasks == ["Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Humanoid-v5"]
+    assert "mujoco" in NOT_IN_PAPER
+    assert "mujoco" not in FAMILIES
 
 
 @pytest.mark.parametrize("family", ["dqn", "qr-dqn", "sac-discrete", "tqc", "crossq"])
@@ -127,19 +138,17 @@ def default_names():
 
 def test_of_several_each_has_what_it_has():
     """And what none of them has is an error, as is what they do not have together."""
-    some = select_several(
-        NOT_IN_PAPER, "smoke", only=["me-dqn", "me-crossq-do"], envs=["CartPole-v1", "HopperBulletEnv"]
-    )
+    some = select_several(FAMILIES, "smoke", only=["me-dqn", "me-crossq-do"], envs=["CartPole-v1", "HopperBulletEnv"])
     assert {selection.name: (len(selection.experiment.rows), selection.experiment.envs) for selection in some} == {
         "any-dqn": (2, ("CartPole-v1",)),
         "any-crossq": (1, ("HopperBulletEnv-v0",)),
     }
     assert [selection.name for selection in select_several(["table1", "table2"], only=["me-sac-r"])] == ["table2"]
     with pytest.raises(UsageError, match="none of these experiments has 'nonsense'"):
-        select_several(NOT_IN_PAPER, only=["me-dqn", "nonsense"])
+        select_several(FAMILIES, only=["me-dqn", "nonsense"])
     with pytest.raises(UsageError, match="none of these experiments has 'me-tqc', or not together with the rest"):
-        select_several(NOT_IN_PAPER, only=["me-dqn", "me-tqc"], envs=["CartPole-v1"])
-    for names, only in ((NOT_IN_PAPER, ["nonsense"]), (["any-dqn"], ["me-dqn", "nonsense"])):
+        select_several(FAMILIES, only=["me-dqn", "me-tqc"], envs=["CartPole-v1"])
+    for names, only in ((FAMILIES, ["nonsense"]), (["any-dqn"], ["me-dqn", "nonsense"])):
         with pytest.raises(UsageError, match="unknown row 'nonsense'"):
             select_several(names, only=only)
     with pytest.raises(UsageError, match="unknown experiment 'tabel1'; did you mean 'table1'"):

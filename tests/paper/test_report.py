@@ -1,6 +1,7 @@
 """The paper's part of a page, and when there is none."""
 
 import csv
+import json
 import re
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from mepg.errors import UsageError
 from mepg.paper.experiments import jobs, select
+from mepg.paper.others import METHODS
 from mepg.paper.report import write_report
 from mepg.paper.tables import paper_table
 from tests.report.by_hand import Tags, make, write_run
@@ -110,3 +112,30 @@ def test_beyond_the_paper_nothing_of_the_paper_stands_there(tmp_path):
     assert "Table 10" not in text
     (cell,) = re.findall(r"ME-CROSSQ-DO(.*?)CROSSQ", beyond)
     assert cell.count("no run") == 2, "on HalfCheetah and Walker2D"
+
+
+def test_mujoco_stands_beside_published_curves(tmp_path):
+    """Thin, at the same number of steps, over steps and over core-hours; and what they are is said."""
+    rows = [f"{step},100,{step / 100}" for step in range(5_000, 300_001, 5_000)]
+    for job in jobs(select("mujoco", "desk", only=["sac", "me-sac"], envs=["Hopper-v5"]), tmp_path / "runs"):
+        write_run(job.folder, job.config, rows=rows)
+    report = write_report([tmp_path / "runs"], tmp_path / "report.html")
+    files = {path.name for path in report.files}
+    assert {f"mujoco-desk{hours}.{kind}" for hours in ("", "-hours") for kind in ("png", "svg")} <= files
+    html = report.page.read_text()
+    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
+    (panel,) = json.loads(data)[0]
+    assert {curve["label"]: curve["thin"] for curve in panel["curves"]} == {
+        "SAC": False, "ME-SAC": False, **dict.fromkeys((f"{name}, v4" for name in METHODS), True)
+    }  # fmt: skip
+    assert {max(curve["steps"]) for curve in panel["curves"]} == {300_000}
+    assert all(curve["hours"] for curve in panel["curves"])
+    text = " ".join(Tags(html).text.split())
+    assert "v4 is not v5: our SAC on v5 beside their SAC on v4 shows how far they can be compared." in text
+    assert "Their core-hours are an estimate" in text
+    assert "ME-SAC over SAC" in text
+    content = (tmp_path / "report-files" / "mujoco-desk.csv").read_text()
+    lines = {(line["row"], line["env"]): line for line in csv.DictReader(content.splitlines())}
+    theirs = lines["SimbaV2 UTD2, v4", "Hopper-v5"]
+    assert float(theirs["final"]) > 0
+    assert (theirs["ours"], theirs["wanted"]) == ("", "0")

@@ -54,21 +54,39 @@ def test_as_others_publish_it(tmp_path):
     assert one.means.tolist() == [1.0]
 
 
+def test_columns_by_name_in_any_order(tmp_path):
+    """Whatever else there is, is ignored."""
+    text = "licence,step,algorithm,seeds,env,value,seed\nMIT,5.0,sac,10,Ant-v4,1.5,3\n"
+    (one,) = read_long_format(write(tmp_path / "a.csv", text))
+    assert (one.label, one.env, one.steps.tolist(), one.means.tolist()) == ("sac (a.csv)", "Ant-v4", [5], [1.5])
+
+
+def test_a_mean_and_a_standard_deviation_are_two_curves_that_have_them(tmp_path):
+    text = "algorithm,env,step,seeds,mean,std\nsac,Ant-v4,50000,10,448.5,282.25\nsac,Ant-v4,100000,10,700,0\n"
+    curves = read_long_format(write(tmp_path / "a.csv", text))
+    assert {(curve.label, curve.env, *curve.steps) for curve in curves} == {("sac (a.csv)", "Ant-v4", 50_000, 100_000)}
+    values = np.array([curve.means for curve in curves])
+    assert values.mean(axis=0).tolist() == [448.5, 700]
+    assert values.std(axis=0).tolist() == [282.25, 0]
+
+
 ROW = "0,sac,Ant_v4,0,avg_return,0,1.0\n"
 BAD = {
     "": "line 1: the file is empty",
-    "step,reward\n1,2\n": "line 1, column 1: 'step' instead of 'exp_name'",
-    HEAD.replace("env_step", "steps"): "line 1, column 5: 'steps' instead of 'env_step'",
-    HEAD.replace(",value", ""): "line 1, column 6: '' instead of 'value'",
-    HEAD.replace(",value", ",value,more"): "line 1, column 7: 'more' instead of ''",
+    "step,reward\n1,2\n": "line 1: there is no column algorithm or exp_name or exp",
+    HEAD.replace("env_step", "steps"): "line 1: there is no column step or env_step",
+    HEAD.replace(",value", ""): "line 1: there is no column value or mean",
+    "algorithm,env,step,mean\n": "line 1: there is neither a column seed nor mean and std",
+    "algorithm,env,step,mean,std\nsac,Ant,0,1,x\n": "line 2, column std: 'x' is not a finite number",
+    "algorithm,env,step,mean,std\nsac,Ant,0,1,2\nsac,Ant,0,1,2\n": "line 3: a second value of 'sac' at step 0",
     HEAD + ROW + "1,sac,Ant_v4\n": "line 3, column 4: 3 cells where the head has 7",
     HEAD + ROW + "1,sac,Ant_v4,0,avg_return,5,1.0,2\n": "line 3, column 8: 8 cells",
     HEAD + "0,sac,Ant_v4,first,avg_return,0,1.0\n": "line 2, column seed: 'first' is not",
-    HEAD + "0,sac,Ant_v4,0,avg_return,-5,1.0\n": "line 2, column env_step: '-5' is not a whole number",
-    HEAD + "0,sac,Ant_v4,0,avg_return,0.5,1.0\n": "line 2, column env_step: '0.5' is not a whole number",
+    HEAD + "0,sac,Ant_v4,0,avg_return,-5,1.0\n": "line 2, column step: '-5' is not a whole number",
+    HEAD + "0,sac,Ant_v4,0,avg_return,0.5,1.0\n": "line 2, column step: '0.5' is not a whole number",
     HEAD + ROW + "1,sac,Ant_v4,0,avg_return,5,nan\n": "line 3, column value: 'nan' is not a finite number",
     HEAD + ROW + "1,sac,Ant_v4,0,avg_return,5,\n": "line 3, column value: '' is not a finite number",
-    HEAD + ROW + ROW: "line 3, column env_step: a second value of 'sac', seed 0, at 0",
+    HEAD + ROW + ROW: "line 3: a second value of 'sac', seed 0, at step 0",
     HEAD + ROW.replace("avg_return", "success"): "column metric: there is no avg_return",
     HEAD + '0,"sac,Ant_v4,0,avg_return,0,1.0\n': "line 2: not CSV",
     HEAD.encode() + b"0,\xff": "line 2: not text in UTF-8",

@@ -66,7 +66,7 @@ class Contender:
             environment["XDG_CACHE_HOME"] = cache
         command = [sys.executable, "-m", "mepg.bench.worker"] if peer is None else peer.command
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (closed with the process)
-        command.append(json.dumps({**task, "threads": len(self._cores), "steps": STEPS, "parent": os.getpid()}))
+        command.append(json.dumps({"steps": STEPS, **task, "threads": len(self._cores), "parent": os.getpid()}))
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._errors}
         self._open = contextlib.ExitStack()
         self._process = self._open.enter_context(process_group(command, text=True, env=environment, **pipes))
@@ -75,6 +75,10 @@ class Contender:
     def wait_until_ready(self) -> None:
         """It may prepare on any core; from then on it has its own."""
         self.answer()
+        self.pin()
+
+    def pin(self) -> None:
+        """Keep it on its cores from now on."""
         system.pin(self._cores, self._process.pid)
 
     def start_turn(self) -> None:

@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import resource
 import sys
 import time
@@ -32,7 +33,12 @@ ARGUMENTS = {
 def main() -> None:
     """Learn until standard input is closed."""
     task = json.loads(sys.argv[1])
-    (learn_in_rltools if task["library"] == "rltools" else learn_as_sb3)(task)
+    if task["library"] == "rltools":
+        learn_in_rltools(task)
+    elif task["measurement"] == "race":
+        race(task)
+    else:
+        learn_as_sb3(task)
 
 
 class Turns:
@@ -85,25 +91,17 @@ def learn_in_rltools(task: dict[str, Any]) -> None:
 
 def learn_as_sb3(task: dict[str, Any]) -> None:
     """Stable-Baselines3 or SBX, with this package's settings."""
-    import pybullet_envs_gymnasium  # noqa: F401
-    import stable_baselines3
-    import torch
     from stable_baselines3.common.callbacks import BaseCallback
 
-    torch.set_num_threads(task["threads"])
     turns = Turns(task)
 
     class AfterEachStep(BaseCallback):
         def _on_step(self) -> bool:
             return turns.next_step(self.num_timesteps)
 
-    name, library = task["algorithm"], stable_baselines3
-    if task["library"] == "sbx":
-        import sbx
-
-        library = sbx
+    name = task["algorithm"]
     arguments = {"learning_rate": 3e-4, "buffer_size": 1_000_000, "batch_size": 256, **ARGUMENTS.get(name, {})}
-    model = getattr(library, CLASSES.get(name, name.upper()))(
+    model = algorithm_class(task)(
         "MlpPolicy",
         gymnasium.make(task["env"]),
         learning_starts=WARMUP,
@@ -115,6 +113,70 @@ def learn_as_sb3(task: dict[str, Any]) -> None:
         **arguments,
     )
     model.learn(10**8, callback=AfterEachStep())
+
+
+def race(task: dict[str, Any]) -> None:
+    """Stable-Baselines3 or SBX with its own settings, or the task's; an evaluation every so many steps.
+
+    Core time is that of this process and its children since they began, without evaluations.
+    """
+    import numpy as np
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.evaluation import evaluate_policy
+    from stable_baselines3.common.noise import NormalActionNoise
+
+    def answer(**values: float) -> bool:
+        """Whether there is another turn."""
+        print(json.dumps(values), flush=True)
+        return bool(sys.stdin.readline())
+
+    evaluating = 0.0
+
+    class AfterEachStep(BaseCallback):
+        def _on_step(self) -> bool:
+            nonlocal evaluating
+            if self.num_timesteps % task["steps"]:
+                return True
+            began = core_seconds()
+            used = began - evaluating
+            mean, _ = evaluate_policy(model, eval_env, task["episodes"], warn=False)
+            evaluating += core_seconds() - began
+            return answer(step=self.num_timesteps, core_seconds=used, mean_return=float(mean))
+
+    cls, arguments = algorithm_class(task), dict(task["arguments"])
+    env, eval_env = gymnasium.make(task["env"]), make_vec_env(task["env"], seed=10_000 + task["seed"])
+    steps = arguments.pop("n_timesteps", 10**8)
+    if isinstance(rate := arguments.get("learning_rate"), str):  # as the zoo writes a rate that falls linearly to 0
+        first = float(rate.removeprefix("lin_"))
+        arguments["learning_rate"] = lambda remaining: remaining * first
+    if noise := arguments.pop("noise_std", None):
+        actions = env.action_space.shape
+        arguments["action_noise"] = NormalActionNoise(np.zeros(actions), np.full(actions, noise))
+    model = cls("MlpPolicy", env, device="cpu", seed=task["seed"], **arguments)
+    if answer(ready=True):
+        model.learn(steps, callback=AfterEachStep())
+        answer(ended=True)
+
+
+def core_seconds() -> float:
+    """Processor time of this process and of the children that have ended."""
+    return sum(os.times()[:4])
+
+
+def algorithm_class(task: dict[str, Any]) -> Any:
+    """The class of Stable-Baselines3 or SBX; from here on, torch has as many threads as the task."""
+    import pybullet_envs_gymnasium  # noqa: F401
+    import stable_baselines3
+    import torch
+
+    torch.set_num_threads(task["threads"])
+    library, name = stable_baselines3, task["algorithm"]
+    if task["library"] == "sbx":
+        import sbx
+
+        library = sbx
+    return getattr(library, CLASSES.get(name, name.upper()))
 
 
 main()

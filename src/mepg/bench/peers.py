@@ -13,13 +13,14 @@ from mepg.signals import process_group
 
 # A CPU build: others are several gigabytes.
 TORCH = "torch==2.13.0"
-TASKS = ("pybullet", "pybullet_envs_gymnasium")
+TASKS = ("pybullet", "pybullet_envs_gymnasium", "gymnasium[mujoco]")
 # The packages of each library, in the order of installation. Torch is installed first: what follows then keeps it.
 PACKAGES: dict[str, tuple[tuple[str, ...], ...]] = {
     "sb3": ((TORCH,), ("stable-baselines3", *TASKS)),
     "sbx": ((TORCH,), ("sbx-rl", *TASKS)),
     "rltools": (("rltools[mkl]", "gymnasium"),),  # needs a C++ compiler
 }
+_MARK = ".installed"  # a file that lists what has been installed
 _SCRIPT = Path(__file__).parent / "peer.py"
 
 
@@ -40,17 +41,26 @@ def prepare(name: str, folder: Path, say: Callable[[str], None]) -> Peer:
     if name not in PACKAGES:
         raise unknown("library", name, PACKAGES)
     home = folder / name
-    python, done = home / "bin" / "python", home / ".installed"
-    if not done.exists():
-        listed = ", ".join(package for packages in PACKAGES[name] for package in packages)
-        say(f"Installing {listed} into {home}: once, some minutes, 1 GB")
+    python = home / "bin" / "python"
+    if not is_installed(name, folder):
+        say(f"Installing {_listed(name)} into {home}: once, some minutes, 1 GB")
         _run(home, sys.executable, "-m", "venv", "--clear", str(home))
         for packages in PACKAGES[name]:
             _pip(python, "install", *packages)
-        done.touch()
+        (home / _MARK).write_text(_listed(name))
     installed = dict(line.split("==") for line in _pip(python, "freeze").split() if line.count("==") == 1)
     shown = ("stable_baselines3", "stable-baselines3", "sbx-rl", "sbx_rl", "torch", "jax", "numpy", "rltools", "mkl")
     return Peer(name, python, {key: version for key, version in installed.items() if key in shown})
+
+
+def is_installed(name: str, folder: Path) -> bool:
+    """Whether the library's virtual environment under `folder` has all its packages."""
+    mark = folder / name / _MARK
+    return mark.is_file() and mark.read_text() == _listed(name)
+
+
+def _listed(name: str) -> str:
+    return ", ".join(package for packages in PACKAGES[name] for package in packages)
 
 
 def _pip(python: Path, *arguments: str) -> str:

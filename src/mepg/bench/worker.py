@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, Required, TypedDict, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Required, TypedDict, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +43,10 @@ class Task(TypedDict, total=False):
     all_cores: bool  # instead of one
     threads: int
     parent: int  # the process that waits for the answers
-    steps: int  # of a loop, in one turn
+    steps: int  # of a loop, in one turn; in a race, from one evaluation to the next
+    seed: int  # in a race, as what follows
+    episodes: int  # of an evaluation
+    arguments: dict[str, Any]  # of another library's class
 
 
 @runtime_checkable
@@ -156,8 +160,6 @@ def loop(task: Task) -> Measure:
 
 def simulator(task: Task) -> Measure:
     """Steps of an environment as it comes, and through this package: `Env`, and PyBullet in fewer calls."""
-    import os
-
     from mepg.envs.env import Env
     from mepg.envs.simulators import make
 
@@ -207,6 +209,29 @@ def first_step(task: Task) -> Measure:
     """Ready after the first step with an update; measures nothing."""
     _warm_loop(task, updates=1)
     return lambda: {}
+
+
+def race(task: Task) -> Measure:
+    """Training up to the next evaluation.
+
+    Core time is that of this process and its children since they began, without evaluations.
+    """
+    from mepg.envs.env import Env
+    from mepg.envs.vector import make_envs
+    from mepg.training.assembly import assemble
+
+    config = replace(_config(task), seed=task["seed"], eval_every=task["steps"], eval_episodes=task["episodes"])
+    training = assemble(config, make_envs(config.env), Env(config.env))
+
+    def measure() -> dict[str, float]:
+        evaluation = next(record.evaluation for record in training if record.evaluation is not None)
+        return {
+            "step": training.step,
+            "core_seconds": sum(os.times()[:4]) - training.processor_evaluating,
+            "mean_return": float(np.mean([episode.total for episode in evaluation])),
+        }
+
+    return measure
 
 
 def _play(env: Env, actions: Iterable[npt.NDArray[np.float32]]) -> None:
@@ -266,6 +291,7 @@ _MEASUREMENTS: dict[str, Callable[[Task], Measure]] = {
     "simulator": simulator,
     "evaluation": evaluation,
     "first_step": first_step,
+    "race": race,
 }
 
 if __name__ == "__main__":

@@ -1,19 +1,26 @@
 """measure training speed, relative to bare matrix products and to other libraries"""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mepg import flags
 from mepg.commands import Answer, Arguments, Parser
+from mepg.process import EXIT_FAILURE
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from mepg.bench.race import Evaluation, Heat
+
 
 def add_arguments(parser: Parser) -> None:
     parser.add_argument(
-        "algorithms", metavar="ALGO", nargs="*", help="measure only the updates of these algorithms (everything)"
+        "algorithms",
+        metavar="ALGO",
+        nargs="*",
+        help="measure only the updates of these algorithms, or race only these contestants (everything)",
     )
     flags.add_count(parser, "--rounds", 20, "rounds of measurements; more rounds give less noise")
     parser.add_argument(
@@ -24,10 +31,19 @@ def add_arguments(parser: Parser) -> None:
         help="libraries to compare with: sb3, sbx, rltools",
     )
     flags.add_path(parser, "--peers", "DIR", "folder in which these libraries are installed", ".peers")
-    flags.add_path(parser, "--out", "DIR", "folder for the results", "bench")
+    parser.add_argument(
+        "--race",
+        action="store_true",
+        help="measure core-minutes until tasks are solved; finished heats are not run again",
+    )
+    parser.add_argument("--envs", type=flags.names, metavar="ID,...", help="only these tasks of the race")
+    parser.add_argument("--seeds", type=flags.seeds, metavar="A-B", help="only these seeds of the race: 0-2, or 0,3")
+    flags.add_path(parser, "--out", "DIR", "folder for the results (bench, or results/race)")
 
 
 def answer(arguments: Arguments) -> Answer:
+    if arguments.race:
+        return _race(arguments)
     from rich.console import Console
     from rich.markdown import Markdown
 
@@ -48,17 +64,18 @@ def answer(arguments: Arguments) -> Answer:
         return Answer(updates, updates_table(updates))
     Env("HopperBulletEnv-v0").close()  # if PyBullet is missing, the error says how to install it
     peers = [prepare(name, arguments.peers, err.print) for name in arguments.against]
-    arguments.out.mkdir(parents=True, exist_ok=True)
+    out = arguments.out or Path("bench")
+    out.mkdir(parents=True, exist_ok=True)
     with _progress(err) as watch:
         results = measure(arguments.rounds, peers, watch)
     results["about"]["peers"] = {peer.name: peer.versions for peer in peers}
-    write_json(arguments.out / "bench.json", results)
+    write_json(out / "bench.json", results)
     text = to_markdown(results)
-    write_whole(arguments.out / "bench.md", text.encode())
-    draw(results, arguments.out / "bench.png")
+    write_whole(out / "bench.md", text.encode())
+    draw(results, out / "bench.png")
     if not arguments.json:
         Console().print(Markdown(text))
-    return Answer(results, f"-> {arguments.out}/bench.json, bench.md, bench.png")
+    return Answer(results, f"-> {out}/bench.json, bench.md, bench.png")
 
 
 @contextlib.contextmanager
@@ -70,5 +87,73 @@ def _progress(console: "Console") -> Iterator[Callable[[str, int, int], None]]:
             status.update(f"{measurement} ({turn} of {rounds})")
             if turn == 0 and not console.is_terminal:
                 console.print(measurement)
+
+        yield watch
+
+
+def _race(arguments: Arguments) -> Answer:
+    """Run the heats that are missing, then show all that are done, whether or not this command asked for them."""
+    from rich.console import Console
+
+    from mepg.bench.contestants import TASKS
+    from mepg.bench.peers import is_installed, prepare
+    from mepg.bench.race import SEEDS, choose, read_results, run, solved_after
+    from mepg.bench.race_show import draw, to_markdown
+    from mepg.scheduler.schedule import claim
+    from mepg.storage.files import write_whole
+
+    out = arguments.out or Path("results", "race")
+    wanted = choose(arguments.algorithms, arguments.envs, arguments.seeds)
+    err = Console(stderr=True, highlight=False)
+    libraries = {heat.library for heat in wanted if heat.library}
+    ready = {name for name in libraries if name in arguments.against or is_installed(name, arguments.peers)}
+    peers = {name: prepare(name, arguments.peers, err.print) for name in sorted(ready)}
+    with claim(out):
+        done, problems = read_results(out, wanted)
+        missing = [heat for heat in wanted if heat not in done and heat not in problems]
+        heats = [heat for heat in missing if not heat.library or heat.library in peers]
+        with _race_progress(err, len(heats)) as watch:
+            _, failures = run(heats, out, peers, watch)
+        everything = {*wanted, *choose((), None, {*SEEDS, *(arguments.seeds or ())})}
+        results, _ = read_results(out, everything)
+        lines = [*problems.values(), *failures.values()]
+        absent = sorted({heat.library for heat in missing} - {"", *peers})
+        lines += [f"{name} is not installed, and was left out: add --against {name}" for name in absent]
+        if results:
+            text = to_markdown(results)
+            write_whole(out / "race.md", text.encode() + b"\n")
+            for kind, picture in draw(results).items():
+                write_whole(out / f"race.{kind}", picture)
+            lines = [text, "", *lines, f"-> {out}: {len(results)} heats; race.md, race.png, race.svg"]
+    data = {
+        "heats": [
+            {**heat._asdict(), "core_seconds": solved_after(evaluations, TASKS[heat.task]), "evaluations": evaluations}
+            for heat, evaluations in sorted(results.items())
+        ],
+        "failed": [*problems.values(), *failures.values()],
+        "not_installed": absent,
+    }
+    return Answer(data, "\n".join(lines), EXIT_FAILURE if problems or failures else 0)
+
+
+@contextlib.contextmanager
+def _race_progress(console: "Console", heats: int) -> Iterator[Callable[["Heat", Sequence["Evaluation"]], None]]:
+    """Show who is running, and how far: one line that changes, or a line for each start where there is no terminal."""
+    from mepg.bench.race import SIDE_BY_SIDE
+
+    begun: dict[Heat, str] = {}
+    with console.status("") as status:
+
+        def watch(heat: "Heat", evaluations: "Sequence[Evaluation]") -> None:
+            if heat not in begun and not console.is_terminal:
+                console.print(f"{len(begun) + 1} of {heats}: {heat}")
+            last = evaluations[-1] if evaluations else None
+            begun[heat] = f"{heat}" + (
+                f": {last.mean_return:,.0f} at step {last.step:,}, {last.core_seconds / 60:.1f} core-minutes"
+                if last
+                else ""
+            )
+            running = list(begun.values())[-SIDE_BY_SIDE:]
+            status.update(f"{len(begun)} of {heats}: " + "; ".join(running))
 
         yield watch

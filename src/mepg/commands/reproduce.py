@@ -1,6 +1,5 @@
 """run the paper's experiments, or resume them"""
 
-import argparse
 from typing import TYPE_CHECKING
 
 from mepg import flags
@@ -23,14 +22,14 @@ def add_arguments(parser: Parser) -> None:
         "experiments",
         metavar="NAME",
         nargs="*",
-        help="table1, figure2, ... (all experiments of the paper), or any: algorithms that are not in the paper",
+        help="table1, figure2, ... (all experiments of the paper); not in the paper: any (other algorithms), mujoco",
     )
     parser.add_argument(
         "--plan", default="desk", metavar="P", help="smoke, desk or paper: how many runs, and how long they are (desk)"
     )
     parser.add_argument("--only", type=flags.names, metavar="ALGO,...", help="only these algorithms")
     parser.add_argument("--envs", type=flags.names, metavar="ID,...", help="only these environments")
-    parser.add_argument("--seeds", type=_seeds, metavar="A-B", help="only these seeds: 0-2, or 0,3")
+    parser.add_argument("--seeds", type=flags.seeds, metavar="A-B", help="only these seeds: 0-2, or 0,3")
     flags.add_count(
         parser, "--steps", None, "steps of each run instead of the plan's; such runs have a folder of their own"
     )
@@ -41,17 +40,6 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--dry-run", action="store_true", help="only print how many runs are missing, and how long they take"
     )
-
-
-def _seeds(text: str) -> tuple[int, ...]:
-    """Seeds and ranges of seeds, separated by commas: 0-2, 0,3 or 0-2,5."""
-    try:
-        ranges = [[flags.count(end) for end in part.split("-")] for part in text.split(",")]
-        if any(len(ends) > 2 or ends[-1] - ends[0] > 10_000 for ends in ranges):
-            raise ValueError
-    except (ValueError, argparse.ArgumentTypeError):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of seeds, such as 0-2 or 0,3") from None
-    return tuple(seed for ends in ranges for seed in range(ends[0], ends[-1] + 1))
 
 
 def answer(arguments: Arguments) -> Answer:
@@ -103,10 +91,10 @@ def answer(arguments: Arguments) -> Answer:
 
 def _selections(arguments: Arguments) -> list["Selection"]:
     """The chosen experiments, restricted to the chosen algorithms, environments and seeds; empty ones are dropped."""
-    from mepg.paper.experiments import EXPERIMENTS, NOT_IN_PAPER, select_several
+    from mepg.paper.experiments import EXPERIMENTS, FAMILIES, NOT_IN_PAPER, select_several
 
     experiments = arguments.experiments or [name for name in EXPERIMENTS if name not in NOT_IN_PAPER]
-    names = [each for name in experiments for each in (NOT_IN_PAPER if name == "any" else (name,))]
+    names = [each for name in experiments for each in (FAMILIES if name == "any" else (name,))]
     restrictions = {name: getattr(arguments, name) for name in ("only", "envs", "seeds", "steps", "tuned")}
     return select_several(names, arguments.plan, **restrictions)
 

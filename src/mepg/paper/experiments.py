@@ -23,6 +23,7 @@ from mepg.words import many
 
 ALL_TASKS = tuple(PAPER_TASKS)
 THREE_DISCRETE = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0")
+MUJOCO_TASKS = ("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Humanoid-v5")  # the dearest last
 FOUR_TASKS = ("AntBulletEnv-v0", "HalfCheetahBulletEnv-v0", "HopperBulletEnv-v0", "Walker2DBulletEnv-v0")
 RATES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # D16
 
@@ -49,6 +50,7 @@ class Experiment(NamedTuple):
     envs: tuple[str, ...]
     metric: Literal["return", "seconds", "parameters"] = "return"
     shown_as: Literal["table", "curves", "heat map"] = "table"
+    beside: str = ""  # a file of curves that others published: see `others`
 
 
 class Plan(NamedTuple):
@@ -120,16 +122,23 @@ def _family(name: str, *without: str, envs: tuple[str, ...]) -> Experiment:
     return Experiment(f"The mask on {name}", (*_rows(me, *without, name, f"{me}-R"), one_side), envs)
 
 
+# The flagship joins here: a row with its algorithm and its tuned settings.
+_MUJOCO = _rows("SAC", "ME-SAC", "TD3", "ME-DDPG", "CROSSQ", "ME-CROSSQ")
+
 # Run only if they are named. Where the published algorithm has more than one critic, two rows have no mask: its own,
 # and ME's with as many critics as ME has.
-_NOT_IN_PAPER = {
+_FAMILIES = {
     "any-dqn": _family("DQN", envs=THREE_DISCRETE),
     "any-qr-dqn": _family("QR-DQN", envs=THREE_DISCRETE),
     "any-sac-discrete": _family("SAC-DISCRETE", "ME-SAC-DISCRETE-DO", envs=THREE_DISCRETE),
     "any-tqc": _family("TQC", "ME-TQC-DO", envs=FOUR_TASKS[1:]),
     "any-crossq": _family("CROSSQ", "ME-CROSSQ-DO", envs=FOUR_TASKS[1:]),
 }
-NOT_IN_PAPER = tuple(_NOT_IN_PAPER)
+_NOT_IN_PAPER = {
+    **_FAMILIES,
+    "mujoco": Experiment("MuJoCo, beside published curves", _MUJOCO, MUJOCO_TASKS, beside="mujoco"),
+}
+FAMILIES, NOT_IN_PAPER = tuple(_FAMILIES), tuple(_NOT_IN_PAPER)
 
 EXPERIMENTS = {
     "table1": Experiment("Returns, four tasks", _NINE, FOUR_TASKS),
@@ -250,12 +259,12 @@ def select_several(
 
 
 def jobs(selection: Selection, results: Path, backend: str = Config.backend) -> list[Job]:
-    """The runs, each once, however many rows ask for it, to be computed on this backend."""
+    """The runs, each once, however many rows ask for it, to be computed on this backend: one task after the other."""
     folder = results / selection.folder_name
     found = {
         job.folder: job
-        for row in selection.experiment.rows
         for env in selection.experiment.envs
+        for row in selection.experiment.rows
         for config in selection.configs(row, env)
         for job in [Job(replace(config, backend=backend), folder / config.folder_name(canonical(row)[1]))]
     }

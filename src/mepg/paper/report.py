@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mepg.errors import UsageError
 from mepg.paper.experiments import ALL_TASKS, NOT_IN_PAPER, Selection, select
+from mepg.paper.others import CAPTION, HOURS_CAPTION, published_curves, sources
 from mepg.paper.tables import divided_by_best, find_selections, improvements, paper_table, runs_of, title_of
 from mepg.report.cost import describe_sources, find_speeds, with_hours
 from mepg.report.figures import make_curves
@@ -135,7 +136,7 @@ def _table_blocks(selections: Sequence[Selection], runs: Sequence[Run], counted:
         filled = sum(any(cell.found for cell in row.cells) for row in table.rows)
         block = TableBlock(table, f"{table.name}-{table.plan}", open=filled > 1 and not own <= above)
         above |= own
-        if section in ("Returns", "Ablations"):
+        if section in ("Returns", "Ablations") or selection.experiment.beside:
             block = block._replace(improvements=improvements(selection, runs))
         elif section == "The dropout rate p":
             maps = {"Ours": divided_by_best(table), "The paper": divided_by_best(table, of_paper=True)}
@@ -174,7 +175,12 @@ def _curves_block(
     experiment, plan = selection.experiment, selection.plan
     graded = any(row.dropout_p is not None for row in experiment.rows)
     file_name = f"{name}-{selection.folder_name}"
+    if experiment.beside:
+        baselines = [*published_curves(experiment.beside, plan.steps), *baselines]
     curves = make_curves(file_name, title, rows, envs=experiment.envs, graded=graded, baselines=baselines)
+    if experiment.beside and any(curve.thin for panel in curves.panels.values() for curve in panel):
+        caption = CAPTION.format(sources(experiment.beside))
+        curves = curves._replace(caption=caption, hours_caption=HOURS_CAPTION)
     note = "" if plan.is_papers else f"{plan.difference}."
     unfold = len(curves.legend) > 1 or name == "figure2"
     return CurvesBlock(curves, unfold, selection.folder_name, plan.is_papers, note)

@@ -23,6 +23,7 @@ from mepg.paper.experiments import (
     Selection,
     experiments_of,
 )
+from mepg.paper.others import published_rows, sources
 from mepg.paper.tasks import PAPER_TASKS
 from mepg.report.runs import Run
 from mepg.report.statistics import bootstrap, probability_of_improvement
@@ -49,6 +50,8 @@ def paper_table(selection: Selection, runs: Iterable[Run]) -> Table:
             for cell in made.cells
         )
         rows.append(made._replace(cells=tuple(cells), dropout_p=row.dropout_p))
+    if experiment.beside:
+        rows += published_rows(experiment.beside, selection.plan.steps, experiment.envs)
     needs_runs = unit != "parameters"
     return Table(
         name=selection.name,
@@ -81,7 +84,8 @@ def improvements(selection: Selection, runs: Iterable[Run]) -> list[Improvement]
 
     Of two of the paper's own, only the first over the second.
     """
-    on_all_tasks = selection._replace(experiment=selection.experiment._replace(envs=ALL_TASKS))
+    tasks = tuple(dict.fromkeys((*ALL_TASKS, *selection.experiment.envs)))
+    on_all_tasks = selection._replace(experiment=selection.experiment._replace(envs=tasks))
     final = {
         label: {env: [run.means[-1] for run in members] for env, members in by_env.items() if len(members) > 1}
         for label, by_env in runs_of(on_all_tasks, (run for run in runs if run.finished)).items()
@@ -178,6 +182,12 @@ def _notes(selection: Selection, rows: Sequence[TableRow]) -> list[str]:
     if selection.name in NOT_IN_PAPER:
         settings = f", with {', '.join(plan.settings)}" if plan.settings else ""
         found.append(f"None of this is in the paper. Runs have {many(plan.steps, 'step')}{settings}.")
+        if experiment.beside:
+            found.append(
+                "Rows with v4: others' curves at the same number of steps, mean and standard deviation over seeds of "
+                f"one evaluation each, to be read beside our last evaluation ({sources(experiment.beside)}). v4 is not "
+                "v5: our SAC on v5 beside their SAC on v4 shows how far they can be compared."
+            )
     elif experiment.metric != "parameters" and not plan.is_papers:
         found.append(f"Not the paper's plan: {plan.difference}. So the differences do not test the paper's numbers.")
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,6 +50,7 @@ class Curve(NamedTuple):
     half_std: list[float]
     runs: list[int]
     hours: list[float] | None = None  # core-hours at these steps, the mean over seeds; None: not known for all
+    thin: bool = False  # others'
 
 
 class Curves(NamedTuple):
@@ -57,6 +59,8 @@ class Curves(NamedTuple):
     name: str
     title: str
     panels: dict[str, list[Curve]]
+    caption: str = ""
+    hours_caption: str = ""  # that is added over core-hours
 
     @property
     def legend(self) -> dict[str, str]:
@@ -68,7 +72,8 @@ class Curves(NamedTuple):
         """The same curves over core-hours, those for which they are known."""
         timed = {env: [curve for curve in panel if curve.hours is not None] for env, panel in self.panels.items()}
         panels = {env: panel for env, panel in timed.items() if panel}
-        return self._replace(name=f"{self.name}-hours", panels=panels) if panels else None
+        caption = self.caption + self.hours_caption
+        return self._replace(name=f"{self.name}-hours", panels=panels, caption=caption) if panels else None
 
 
 def variant_curves(runs: Sequence[Run], baselines: Sequence[PublishedCurve] = ()) -> Curves:
@@ -87,7 +92,7 @@ def make_curves(
     graded: bool = False,
     baselines: Sequence[PublishedCurve] = (),
 ) -> Curves:
-    """A curve for each label and environment that has runs, and for the baselines on the same environments.
+    """A curve for each label and environment that has runs, and a thin one for the baselines on the same environments.
 
     `graded` colours go from the first label to the last.
     """
@@ -97,7 +102,7 @@ def make_curves(
     colours = _colours(list(drawn), graded)
     panels = {
         env: [
-            _curve(label, colours[label], members)
+            _curve(label, colours[label], members)._replace(thin=label not in evaluated)
             for label, runs in drawn.items()
             if (members := [run for run in runs if run.env == env])
         ]
@@ -137,12 +142,14 @@ def draw_learning_curve(path: Path, title: str, evaluations: Evaluations) -> Non
 @STYLE
 def draw_curves(curves: Curves, *, over_hours: bool = False) -> dict[str, bytes]:
     """A panel for each environment, as .png and .svg."""
-    columns = min(4, len(curves.panels))
+    columns = 3 if len(curves.panels) in (5, 6) else min(4, len(curves.panels))
     rows = -(-len(curves.panels) // columns)
     labels = [plain(label) for label in curves.legend]
     width = max(3.4 * columns + 0.4, *map(_entry_width, labels))
     legend_columns = _legend_columns(labels, width)
-    figure = Figure(figsize=(width, 2.7 * rows + 0.7 + 0.2 * -(-len(labels) // legend_columns)))
+    caption = textwrap.wrap(curves.caption, int(14 * width))
+    lines = -(-len(labels) // legend_columns) + len(caption)
+    figure = Figure(figsize=(width, 2.7 * rows + 0.7 + 0.2 * lines))
     grid = figure.subplots(rows, columns, squeeze=False).flat
     for axes in grid[len(curves.panels) :]:
         axes.set_visible(False)
@@ -151,19 +158,37 @@ def draw_curves(curves: Curves, *, over_hours: bool = False) -> dict[str, bytes]
         for curve in panel:
             mean, half = np.array(curve.mean), np.array(curve.half_std)
             x = curve.hours if over_hours and curve.hours is not None else curve.steps
-            axes.fill_between(x, mean - half, mean + half, color=curve.colour, alpha=0.15, lw=0)
-            (handles[curve.label],) = axes.plot(x, mean, color=curve.colour, lw=1.6)
+            width, alpha = (0.8, 0.06) if curve.thin else (1.8, 0.15)
+            axes.fill_between(x, mean - half, mean + half, color=curve.colour, alpha=alpha, lw=0)
+            (handles[curve.label],) = axes.plot(x, mean, color=curve.colour, lw=width, zorder=2 if curve.thin else 3)
         axes.set_title(plain(short_name(env)), parse_math=False)
+        thin = [curve for curve in panel if curve.thin]
         if over_hours:
-            axes.set_xlim(left=0)
-            axes.locator_params(axis="x", nbins=5)
+            if thin:  # what others need may be a hundred times as much
+                last = max(curve.hours[-1] for curve in panel if curve.hours)
+                axes.set(xscale="log", xlim=(last / 10_000, last * 1.5))
+            else:
+                axes.set_xlim(left=0)
+                axes.locator_params(axis="x", nbins=5)
             axes.xaxis.set_major_formatter(lambda hours, _: f"{hours:g}")
         else:
             show_steps(axes)
-    figure.supxlabel("core-hours" if over_hours else "environment steps")
+        _label_ends(axes, thin, over_hours)
+    figure.supxlabel("\n".join(["core-hours" if over_hours else "environment steps", *caption]))
     figure.supylabel("return")
     figure.legend(handles.values(), labels, loc="outside upper left", ncols=legend_columns)
     return {kind: to_picture(figure, kind) for kind in FORMATS}
+
+
+def _label_ends(axes: Axes, curves: Sequence[Curve], over_hours: bool) -> None:
+    """The names of thin curves at their ends, apart enough to be read: there are too many for colours alone."""
+    low, high = axes.get_ylim()
+    below = -np.inf
+    for curve in sorted(curves, key=lambda curve: curve.mean[-1]):
+        x = (curve.hours if over_hours and curve.hours is not None else curve.steps)[-1]
+        below = max(curve.mean[-1], below + 0.036 * (high - low))
+        style: dict[str, Any] = {"fontsize": 5.5, "color": curve.colour, "va": "center", "annotation_clip": False}
+        axes.annotate(plain(curve.label), (x, below), (3, 0), textcoords="offset points", parse_math=False, **style)
 
 
 def _entry_width(label: str) -> float:

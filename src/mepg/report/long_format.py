@@ -1,11 +1,13 @@
-"""Learning curves as CSV in long format, as SimBa, SimbaV2 and DR.Q publish theirs: a line for each evaluation."""
+"""Learning curves as CSV in long format, as SimBa, SimbaV2 and DR.Q publish theirs: a line for each evaluation.
+
+Read are also means and standard deviations over runs, under these names of columns or others that are common.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,13 +20,24 @@ from mepg.report.statistics import Floats
 from mepg.report.tables import group_variants, not_a_formula, short_name
 from mepg.storage.files import MOST_TEXT, Damaged, read_whole
 
-COLUMNS = ("exp_name", "env_name", "seed", "metric", "env_step", "value")  # after the index of pandas
-SHORT = ("exp", "env", "seed", "metric", "step", "value")  # is read too
+COLUMNS = ("exp_name", "env_name", "seed", "metric", "env_step", "value")  # that are written, after pandas' index
+# What is read, by name and in any order: the names that a column may have. Other columns are ignored.
+NAMES = {
+    "algorithm": ("algorithm", "exp_name", "exp"),
+    "env": ("env", "env_name"),
+    "seed": ("seed",),
+    "metric": ("metric",),
+    "step": ("step", "env_step"),
+    "value": ("value", "mean"),
+    "std": ("std",),
+}
 RETURN = "avg_return"  # the mean return of an evaluation; other metrics are ignored
 
 
 class PublishedCurve(NamedTuple):
-    """The learning curve of one run of others."""
+    """The learning curve of one run of others. Where they give a mean and a standard deviation over runs, two such
+    curves stand for them, one deviation below the mean and one above: these two have that mean and that deviation.
+    """
 
     label: str
     env: str
@@ -58,23 +71,32 @@ def read_long_format(path: Path) -> list[PublishedCurve]:
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise UsageError(f"{path}, line {line}: not text in UTF-8") from None
-    runs: dict[tuple[str, str, int], dict[int, float]] = {}
-    for line, (exp, env, seed, metric, step, value) in _lines(path, text):
-        number, env_step = _integer(path, line, "seed", seed), _integer(path, line, "env_step", step)
-        mean = _finite(path, line, "value", value)
-        if metric != RETURN:
+    runs: dict[tuple[str, str, str], dict[int, float]] = {}
+    for line, cells in _lines(path, text):
+        step, value = _integer(path, line, cells, "step"), _finite(path, line, cells, "value")
+        if "seed" in cells:
+            values = {str(_integer(path, line, cells, "seed")): value}
+        else:
+            std = _finite(path, line, cells, "std")
+            values = {"mean - std": value - std, "mean + std": value + std}
+        if cells.get("metric", RETURN) != RETURN:
             continue
-        means = runs.setdefault((exp, env, number), {})
-        if env_step in means:
-            raise UsageError(f"{path}, line {line}, column env_step: a second value of {exp!r}, seed {seed}, at {step}")
-        means[env_step] = mean
+        for run, mean in values.items():
+            means = runs.setdefault((cells["algorithm"], cells["env"], run), {})
+            if step in means:
+                raise UsageError(
+                    f"{path}, line {line}: a second value of {cells['algorithm']!r:.50}"
+                    + (f", seed {run}," if "seed" in cells else "")
+                    + f" at step {step}"
+                )
+            means[step] = mean
     if not runs:
         raise UsageError(f"{path}, column metric: there is no {RETURN} in it, and nothing else is drawn")
     return [
         PublishedCurve(
-            f"{exp} ({path.name})", env, np.array(sorted(means)), np.array([means[step] for step in sorted(means)])
+            f"{name} ({path.name})", env, np.array(sorted(means)), np.array([means[step] for step in sorted(means)])
         )
-        for (exp, env, _), means in runs.items()
+        for (name, env, _), means in runs.items()
     ]
 
 
@@ -92,50 +114,58 @@ def _normalised(env: str) -> str:
     return env.lower().replace("_", "-")
 
 
-def _lines(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
-    """The number of each line below the head, and its cells without the index."""
+def _lines(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """The number of each line below the head, and its cells by the names of `NAMES`."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    width = 0
+    head: list[str] = []
     try:
         for cells in reader:
-            if not width:
-                names = tuple(cells)
-                width, indexed = len(names), names[:1] == ("",)
-                _check_head(path, names[indexed:])
-            elif cells and len(cells) != width:
-                raise UsageError(f"{path}, line {reader.line_num}, column {min(len(cells), width) + 1}: "
-                                 f"{len(cells)} cells where the head has {width}")  # fmt: skip
+            if not head:
+                head = cells
+                columns = _columns(path, head)
+            elif cells and len(cells) != len(head):
+                raise UsageError(f"{path}, line {reader.line_num}, column {min(len(cells), len(head)) + 1}: "
+                                 f"{len(cells)} cells where the head has {len(head)}")  # fmt: skip
             elif cells:
-                yield reader.line_num, cells[indexed:]
+                yield reader.line_num, {name: cells[column] for name, column in columns.items()}
     except csv.Error as error:
         raise UsageError(f"{path}, line {reader.line_num}: not CSV: {error}") from None
-    if not width:
+    if not head:
         raise UsageError(f"{path}, line 1: the file is empty; its head should be ,{','.join(COLUMNS)}")
 
 
-def _check_head(path: Path, names: tuple[str, ...]) -> None:
-    if names in (COLUMNS, SHORT):
-        return
-    pairs = enumerate(itertools.zip_longest(names, COLUMNS, fillvalue=""), start=1)
-    column, name, wanted = next((column, name, wanted) for column, (name, wanted) in pairs if name != wanted)
-    raise UsageError(
-        f"{path}, line 1, column {column}: {name!r:.50} instead of {wanted!r}; the head should be ,{','.join(COLUMNS)}"
-    )
+def _columns(path: Path, head: Sequence[str]) -> dict[str, int]:
+    """Where each column is that the file has; a UsageError names the one that it lacks."""
+    found = {
+        name: head.index(column)
+        for name, columns in NAMES.items()
+        for column in [next((column for column in columns if column in head), None)]
+        if column is not None
+    }
+    for name in ("algorithm", "env", "step", "value"):
+        if name not in found:
+            raise UsageError(f"{path}, line 1: there is no column {' or '.join(NAMES[name])}; {_EXAMPLES}")
+    if not {"seed", "std"} & found.keys():
+        raise UsageError(f"{path}, line 1: there is neither a column seed nor mean and std; {_EXAMPLES}")
+    return found
 
 
-def _finite(path: Path, line: int, column: str, text: str) -> float:
+_EXAMPLES = f"the head should be ,{','.join(COLUMNS)} or algorithm,env,step,mean,std"
+
+
+def _finite(path: Path, line: int, cells: Mapping[str, str], name: str) -> float:
     try:
-        value = float(text)
+        value = float(cells[name])
         if not np.isfinite(value):
             raise ValueError
     except ValueError:
-        raise UsageError(f"{path}, line {line}, column {column}: {text!r:.50} is not a finite number") from None
+        raise UsageError(f"{path}, line {line}, column {name}: {cells[name]!r:.50} is not a finite number") from None
     return value
 
 
-def _integer(path: Path, line: int, column: str, text: str) -> int:
+def _integer(path: Path, line: int, cells: Mapping[str, str], name: str) -> int:
     """Pandas writes whole numbers as 50000.0 where a column once had a gap."""
-    value = _finite(path, line, column, text)
+    value = _finite(path, line, cells, name)
     if not 0 <= value == int(value) < 2**53:
-        raise UsageError(f"{path}, line {line}, column {column}: {text!r:.50} is not a whole number, 0 or more")
+        raise UsageError(f"{path}, line {line}, column {name}: {cells[name]!r:.50} is not a whole number, 0 or more")
     return int(value)

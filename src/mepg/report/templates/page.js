@@ -104,9 +104,16 @@
       high += room;
       const right = width - MARGIN.right, bottom = height - MARGIN.bottom;
       last ||= 1;
-      this.x = (place) => MARGIN.left + (place / last) * (right - MARGIN.left);
+      // What others need may be a hundred times as much: then hours are drawn on a logarithmic scale.
+      const log = this.over === "hours" && curves.some((curve) => curve.thin);
+      const first = log ? Math.min(...curves.flatMap((curve) => curve.hours).filter((hours) => hours > 0)) : 0;
+      const share = (place) => (log ? Math.log(Math.max(place, first) / first) / Math.log(last / first || 1) : place / last);
+      this.x = (place) => MARGIN.left + share(place) * (right - MARGIN.left);
       this.y = (value) => bottom - ((value - low) / (high - low)) * (bottom - MARGIN.top);
-      this.unx = (x) => ((x - MARGIN.left) / (right - MARGIN.left)) * last;
+      this.unx = (x) => {
+        const at = (x - MARGIN.left) / (right - MARGIN.left);
+        return log ? first * (last / first) ** at : at * last;
+      };
       this.bottom = bottom;
 
       for (const value of ticks(low, high, 5)) {
@@ -114,7 +121,8 @@
         const text = axisNumber(value, Math.max(Math.abs(low), Math.abs(high)));
         svgElement(this.svg, "text", { x: MARGIN.left - 7, y: this.y(value) + 4, "text-anchor": "end" }, text);
       }
-      for (const place of ticks(0, last, width < 420 ? 4 : 6)) {
+      const powers = () => ticks(Math.log10(first), Math.log10(last), 4).filter(Number.isInteger).map((power) => 10 ** power);
+      for (const place of log ? powers() : ticks(0, last, width < 420 ? 4 : 6)) {
         const anchor = this.x(place) > right - 14 ? "end" : "middle";
         svgElement(this.svg, "text", { x: this.x(place), y: height - 7, "text-anchor": anchor }, axisNumber(place, last));
       }
@@ -128,13 +136,13 @@
       const point = (i, value) => `${this.x(places[i]).toFixed(1)},${this.y(value).toFixed(1)}`;
       const up = places.map((_, i) => point(i, curve.mean[i] + curve.half_std[i]));
       const down = places.map((_, i) => point(i, curve.mean[i] - curve.half_std[i])).reverse();
-      svgElement(group, "polygon", { points: [...up, ...down].join(" "), fill: curve.colour, opacity: 0.14 });
+      svgElement(group, "polygon", { points: [...up, ...down].join(" "), fill: curve.colour, opacity: curve.thin ? 0.05 : 0.14 });
       const all = Math.max(...curve.runs);
       const whole = curve.runs.filter((runs) => runs === all).length; // fewer runs only ever at the end
       const line = (from, to, dashes) => {
         const points = [];
         for (let i = from; i < to; i++) points.push(point(i, curve.mean[i]));
-        const style = { fill: "none", stroke: curve.colour, "stroke-width": 2, "stroke-linejoin": "round" };
+        const style = { fill: "none", stroke: curve.colour, "stroke-width": curve.thin ? 1 : 2, "stroke-linejoin": "round" };
         if (points.length > 1) svgElement(group, "polyline", { points: points.join(" "), ...style, ...dashes });
       };
       line(0, whole, {});
