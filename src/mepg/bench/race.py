@@ -139,23 +139,26 @@ def run(
         core = cores.get()
         try:
             peer = peers[heat.library] if heat.library else None
-            results[heat] = _race(heat, core, peer, lambda so_far: watch(heat, so_far))
+            results[heat] = _race(heat, core, peer, caches, lambda so_far: watch(heat, so_far))
             _write(folder, heat, results[heat], peer)
         except (RunFailure, UsageError) as error:
             failures[heat] = f"{heat}: {error}"
         finally:
             cores.put(core)
 
-    with ThreadPoolExecutor(len(lanes)) as pool:
+    caches = tempfile.mkdtemp(prefix="mepg-race-")
+    # Around all heats: if a signal ends the process, this is done last, when nobody writes there any more.
+    with cleaning_up(lambda: shutil.rmtree(caches, ignore_errors=True)), ThreadPoolExecutor(len(lanes)) as pool:
         list(pool.map(compete, heats))
     return results, failures
 
 
-def _race(heat: Heat, core: int, peer: Peer | None, watch: Callable[[Sequence[Evaluation]], None]) -> list[Evaluation]:
+def _race(
+    heat: Heat, core: int, peer: Peer | None, caches: str, watch: Callable[[Sequence[Evaluation]], None]
+) -> list[Evaluation]:
     """With nothing compiled yet: compiling counts, whoever does it."""
     evaluations: list[Evaluation] = []
-    cache = tempfile.mkdtemp(prefix="mepg-race-")
-    with cleaning_up(lambda: shutil.rmtree(cache, ignore_errors=True)):
+    with tempfile.TemporaryDirectory(dir=caches, ignore_cleanup_errors=True) as cache:
         contender = Contender(heat.work(), [core], peer, cache)
         with cleaning_up(contender.close):
             contender.pin()

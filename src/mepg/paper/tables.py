@@ -182,7 +182,7 @@ def _notes(selection: Selection, rows: Sequence[TableRow]) -> list[str]:
     if selection.name in NOT_IN_PAPER:
         settings = f", with {', '.join(plan.settings)}" if plan.settings else ""
         found.append(f"None of this is in the paper. Runs have {many(plan.steps, 'step')}{settings}.")
-        if experiment.beside:
+        if len(rows) > len(experiment.rows):
             found.append(
                 "Rows with v4: others' curves at the same number of steps, mean and standard deviation over seeds of "
                 f"one evaluation each, to be read beside our last evaluation ({sources(experiment.beside)}). v4 is not "
