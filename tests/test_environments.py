@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 from packaging.requirements import Requirement
@@ -157,3 +158,32 @@ def test_the_worked_example_of_the_docs(tmp_path):
     python = python.replace("learn(600)", "learn(320)")
     done = subprocess.run([sys.executable, "-c", "import " + python], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_robot_with_a_goal(tmp_path):
+    """Gymnasium-Robotics' FetchReach: a Dict, and a policy that needs no achieved_goal."""
+    pytest.importorskip("gymnasium_robotics", reason="pip install gymnasium-robotics 'mujoco<4'")
+    try:
+        gymnasium.make("FetchReach-v4").close()
+    except AssertionError:  # its version 1.4.2 does not know MuJoCo 4
+        pytest.skip("pip install gymnasium-robotics 'mujoco<4'")
+    fetch = ["--env", "gymnasium_robotics:FetchReach-v4"]
+    briefly = [
+        "--steps",
+        "120",
+        "--set",
+        "warmup=100",
+        "--eval-every",
+        "60",
+        "--eval-episodes",
+        "1",
+        "--set",
+        "hidden=16,16",
+    ]
+    seen = ["--actor-obs", "observation,desired_goal", "--normalize-obs"]
+    commands = [["eval", "run", *fetch, "--episodes", "1"], ["export", "run", *fetch, "--c", "policy.h"]]
+    done = run_mepg("train", "me-sac", *fetch, *briefly, *seen, "--out", "run", cwd=tmp_path, then=commands)
+    assert done.returncode == 0, done.stderr
+    header = (tmp_path / "policy.h").read_text()
+    assert "#define POLICY_OBS_DESIRED_GOAL 0 /* desired_goal: 3 numbers */" in header
+    assert "#define POLICY_OBS_OBSERVATION 3 /* observation: 10 numbers */" in header

@@ -169,7 +169,7 @@ class ScribblesWide(Scribbles):
 
 
 class Reach(gymnasium.Env):
-    """Go to a goal on a plane. What it observes has the entries of Gymnasium-Robotics' tasks, and every kind of space."""
+    """Go to a goal on a plane. It observes the entries of Gymnasium-Robotics' tasks, and every kind of space."""
 
     observation_space = gymnasium.spaces.Dict(
         {

@@ -11,7 +11,7 @@ from gymnasium.spaces.utils import flatdim, flatten
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from mepg.envs.env import Env
-from mepg.envs.observations import Misfit, Observations, entry, space_from_json, space_to_json
+from mepg.envs.observations import Misfit, Observations, entry, space_from_json
 from mepg.envs.spaces import Spaces
 from mepg.envs.vector import SerialEnvs, make_envs
 from mepg.errors import RunFailure, UsageError
@@ -284,9 +284,7 @@ REACHING = [partial(Reach, length) for length in (4, 5, 6)]
 VECTORS = {
     **{mode.name: partial(SyncVectorEnv, REACHING, autoreset_mode=mode) for mode in AutoresetMode},
     "processes": partial(AsyncVectorEnv, REACHING, context="spawn"),
-    "processes, same step": partial(
-        AsyncVectorEnv, REACHING, autoreset_mode=AutoresetMode.SAME_STEP, context="spawn"
-    ),
+    "processes, same step": partial(AsyncVectorEnv, REACHING, autoreset_mode=AutoresetMode.SAME_STEP, context="spawn"),
     "like Stable-Baselines3": ReachLikeStableBaselines,
 }
 

@@ -290,7 +290,7 @@ class Spaces:
             batch = self.observations.count(observations, needed)
             rows = self.observations.flatten(observations, batch, needed)
         except Misfit as misfit:
-            raise UsageError(f"an observation of {self.id} is {self.observations}, not {misfit}") from None
+            raise UsageError(f"{self.id} has observations {self.observations}; this one has {misfit}") from None
         return rows.reshape(-1, self.sizes.obs), not batch
 
     def read_actions(self, actions: npt.ArrayLike) -> tuple[Action, bool]:
