@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 from packaging.requirements import Requirement
@@ -141,8 +142,8 @@ assert before.std() > 0
 def test_the_worked_example_of_the_docs(tmp_path):
     """docs/own-environment.md: its module, and every command that it prints."""
     text = (ROOT / "docs" / "own-environment.md").read_text()
-    (module,) = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", text, re.DOTALL)
-    (tmp_path / module[0]).write_text(module[1])
+    for name, module in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", text, re.DOTALL):
+        (tmp_path / name).write_text(module)
     commands = re.findall(r"^mepg .*$", text, re.MULTILINE)
     assert len(commands) >= 2
     briefly = {"--steps 3000 --eval-every 1000": "--steps 540 --eval-every 270 --set hidden=16,16 --eval-episodes 2"}
@@ -152,8 +153,45 @@ def test_the_worked_example_of_the_docs(tmp_path):
     first, *rest = ([*command.partition("#")[0].split()[1:]] for command in commands)
     done = run_mepg(*first, cwd=tmp_path, then=rest)
     assert done.returncode == 0, (commands, done.stderr)
-    (python,) = re.findall(r"```python\nimport (.*?)```", text, re.DOTALL)
-    assert "learn(600)" in python
-    python = python.replace("learn(600)", "learn(320)")
-    done = subprocess.run([sys.executable, "-c", "import " + python], cwd=tmp_path, capture_output=True, text=True)
+    blocks = re.findall(r"```python\n(import .*?)```", text, re.DOTALL)
+    briefly = {
+        "learn(600)": "learn(320)",
+        "learn(3_000)": "learn(20)",
+        "range(100)": "range(2)",
+        "range(3)": "range(1)",
+    }
+    for long, short in briefly.items():
+        assert any(long in block for block in blocks)
+        blocks = [block.replace(long, short) for block in blocks]
+    alone = "\n".join(f"exec({block!r}, {{'__name__': '__main__'}})" for block in blocks)
+    done = subprocess.run([sys.executable, "-c", alone], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_robot_with_a_goal(tmp_path):
+    """Gymnasium-Robotics' FetchReach: a Dict, and a policy that needs no achieved_goal."""
+    pytest.importorskip("gymnasium_robotics", reason="pip install gymnasium-robotics 'mujoco<4'")
+    try:
+        gymnasium.make("FetchReach-v4").close()
+    except AssertionError:  # its version 1.4.2 does not know MuJoCo 4
+        pytest.skip("pip install gymnasium-robotics 'mujoco<4'")
+    fetch = ["--env", "gymnasium_robotics:FetchReach-v4"]
+    briefly = [
+        "--steps",
+        "120",
+        "--set",
+        "warmup=100",
+        "--eval-every",
+        "60",
+        "--eval-episodes",
+        "1",
+        "--set",
+        "hidden=16,16",
+    ]
+    seen = ["--actor-obs", "observation,desired_goal", "--normalize-obs"]
+    commands = [["eval", "run", *fetch, "--episodes", "1"], ["export", "run", *fetch, "--c", "policy.h"]]
+    done = run_mepg("train", "me-sac", *fetch, *briefly, *seen, "--out", "run", cwd=tmp_path, then=commands)
+    assert done.returncode == 0, done.stderr
+    header = (tmp_path / "policy.h").read_text()
+    assert "#define POLICY_OBS_DESIRED_GOAL 0 /* desired_goal: 3 numbers */" in header
+    assert "#define POLICY_OBS_OBSERVATION 3 /* observation: 10 numbers */" in header

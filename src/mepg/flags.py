@@ -63,7 +63,7 @@ def add_settings(parser: ArgumentParser, kind: type, leave_out: Collection[str] 
             parser.add_argument(setting.flag, action="store_true", help=setting.words)
             continue
         default = defaults.get(name, setting.default)
-        shown = ",".join(default) if setting.kind is tuple else default
+        shown = ",".join(default) if isinstance(default, tuple) else default
         words = setting.words if shown in (None, "") else f"{setting.words} ({shown})"
         parse = PARSERS[setting.kind]
         parser.add_argument(setting.flag, type=parse, default=default, metavar=setting.metavar, help=words)

@@ -291,3 +291,48 @@ def test_the_zoo_trains_and_shows(sb3, tmp_path):
     done = subprocess.run(show, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert "Episode Reward" in done.stdout
+
+
+def test_a_dict_of_observations(sb3):
+    """In its VecEnv and in ours: learning, its evaluation, and batches for predict."""
+    import gymnasium
+    from stable_baselines3.common.evaluation import evaluate_policy
+    from stable_baselines3.common.monitor import Monitor
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    class Reach(gymnasium.Env):
+        observation_space = gymnasium.spaces.Dict(
+            {
+                "goal": gymnasium.spaces.Box(-2, 2, (2,), np.float64),
+                "place": gymnasium.spaces.Box(-2, 2, (1, 2), np.float64),
+                "phase": gymnasium.spaces.Discrete(3),
+            }
+        )
+        action_space = gymnasium.spaces.Box(-1, 1, (2,))
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.steps, (self.place, self.goal) = 0, self.np_random.uniform(-1, 1, (2, 2))
+            return self.look(), {}
+
+        def step(self, action):
+            self.steps += 1
+            self.place = np.clip(self.place + 0.1 * action, -2, 2)
+            return self.look(), -float(np.abs(self.place - self.goal).sum()), False, self.steps == 25, {}
+
+        def look(self):
+            return {"goal": self.goal.copy(), "place": self.place[None].copy(), "phase": self.steps % 3}
+
+    def monitored():
+        return Monitor(Reach())
+
+    envs = DummyVecEnv([monitored] * 2)
+    model = mepg.ME_SAC("MultiInputPolicy", envs, actor_obs=("goal", "place"), **SMALL).learn(200)
+    for place in (envs, monitored(), DummyVecEnv([monitored] * 3)):
+        _, lengths = evaluate_policy(model, place, n_eval_episodes=3, return_episode_rewards=True)
+        assert lengths == [25] * 3
+    obs = envs.reset()
+    assert obs["phase"].shape == (2,)
+    actions, _ = model.predict(obs, deterministic=True)
+    few, _ = model.predict({name: obs[name] for name in ("goal", "place")}, deterministic=True)
+    np.testing.assert_array_equal(actions, few)

@@ -45,7 +45,7 @@ from tests.run.processes import tensorboard
             ["me-sac", "--env", "StubDiscrete-v0"],
             "me-sac needs a Box of actions; StubDiscrete-v0 has Discrete(3): use dqn",
         ),
-        (["me-sac", "--env", "StubDictObs-v0"], "flat Box"),
+        (["me-sac", "--env", "StubTextObs-v0"], "observation is a Text"),
         (["me-sac", "--env", "StubUnbounded-v0"], "infinite action bounds"),
         (["me-sac", "--env", "Nowhere-v0"], "unknown environment 'Nowhere-v0'"),
         (["me-sac", "--env", "nowhere_at_all:X-v0"], "neither in this folder nor installed"),

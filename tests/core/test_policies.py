@@ -8,7 +8,9 @@ from mepg.core.agent import build
 from mepg.core.nets import Layer
 from mepg.core.policies import make_policy
 from mepg.core.spec import Gaussian, Noise, Spec
-from tests.conftest import SIZES
+from mepg.core.types import Part
+from mepg.training.config import Config
+from tests.conftest import SIZES, jit_quickly, leaves_equal, make_batch, sizes_of
 
 
 def constant_gaussian(mean, raw_log_std):
@@ -60,3 +62,34 @@ def test_add_noise():
     clipped = policies.add_noise(Noise(std=0.2, clip=0.1), action, jax.random.key(0)) - action
     assert np.abs(clipped).max() <= 0.1 + 1e-6
     assert np.abs(policies.add_noise(Noise(std=9), action, jax.random.key(0))).max() == 1
+
+
+VIEW = (Part("a", 0, 1), Part("c", 2, 3))
+
+
+@pytest.mark.parametrize("name", ["td3", "me-sac", "me-tqc", "me-crossq", "sunrise-ucb", "me-sac-discrete"])
+@pytest.mark.parametrize("normalize_obs", [False, True])
+def test_the_policy_sees_a_part_and_the_critics_all(name, normalize_obs):
+    sizes = sizes_of(name)._replace(parts=(VIEW[0], Part("b", 1, 2), VIEW[1]))
+    config = Config.make(name, ["hidden=8,8"], env="-", normalize_obs=normalize_obs, actor_obs=("a", "c"))
+    assert config.with_view(sizes).actor_parts == VIEW
+    agent = config.build(sizes)
+    state, _ = jit_quickly(agent.update)(agent.init(jax.random.key(0)), make_batch(sizes=sizes), jax.random.key(1))
+    batch = make_batch(seed=1, sizes=sizes)
+    other = batch.obs.copy()
+    other[:, 1] += 1
+    exploit, policy = jit_quickly(agent.exploit), jit_quickly(config.build_policy(sizes))
+    np.testing.assert_array_equal(exploit(state, batch.obs), exploit(state, other))
+    np.testing.assert_allclose(policy(state, batch.obs[:, [0, 2]]), exploit(state, batch.obs), atol=1e-6)
+    q, other_q = (agent.beliefs.posterior(state, each, batch.action).q for each in (batch.obs, other))
+    assert not np.allclose(q, other_q)
+
+
+def test_a_view_of_everything_changes_no_bit():
+    sizes = SIZES._replace(parts=(Part("a", 0, 1), Part("b", 1, 3)))
+    states = []
+    for seen in (None, ("a", "b")):
+        agent = Config.make("me-sac", ["hidden=8,8"], env="-", actor_obs=seen).build(sizes)
+        update = jit_quickly(agent.update)
+        states.append(update(agent.init(jax.random.key(0)), make_batch(), jax.random.key(1))[0])
+    assert leaves_equal(*states)

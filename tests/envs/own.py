@@ -50,8 +50,8 @@ for name, kwargs in {
     "MultiBinary": {"actions": gymnasium.spaces.MultiBinary(3)},
     "TooMany": {"actions": gymnasium.spaces.Discrete(2**24 + 1)},
     "IntegerBox": {"actions": gymnasium.spaces.Box(0, 3, (2,), np.int64)},
-    "DictObs": {"observations": gymnasium.spaces.Dict({"x": gymnasium.spaces.Box(-1, 1, (1,))})},
-    "ImageObs": {"observations": gymnasium.spaces.Box(0, 1, (8, 8))},
+    "TextObs": {"observations": gymnasium.spaces.Text(5)},
+    "EmptyObs": {"observations": gymnasium.spaces.Box(-1, 1, (0,))},
     "NanObs": {"fault": "nan observation", "at": 30},
     "InfReward": {"fault": "infinite reward", "at": 30},
     "WrongShape": {"fault": "wrong shape", "at": 30},
@@ -166,3 +166,68 @@ class TidyWide(Tidy):
 
 class ScribblesWide(Scribbles):
     bound = 2.0
+
+
+class Reach(gymnasium.Env):
+    """Go to a goal on a plane. It observes the entries of Gymnasium-Robotics' tasks, and every kind of space."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {
+            "achieved_goal": gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64),
+            "desired_goal": gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64),
+            "gripper": gymnasium.spaces.Dict(
+                {"open": gymnasium.spaces.Discrete(3, start=1), "force": gymnasium.spaces.Box(-9, 9, (), np.float32)}
+            ),
+            "observation": gymnasium.spaces.Box(-np.inf, np.inf, (2, 2), np.float64),
+            "touched": gymnasium.spaces.Tuple(
+                [gymnasium.spaces.MultiBinary(2), gymnasium.spaces.MultiDiscrete([2, 3], start=[0, -1])]
+            ),
+        }
+    )
+    action_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+
+    def __init__(self, length=20, spoil=None, at=None):
+        self.length, self.spoil, self.at = length, spoil, at  # `spoil` changes what it observes at this step of all
+        self.total = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        self.place, self.goal, self.speed = self.np_random.uniform(-1, 1, (3, 2))
+        return self.look(), {}
+
+    def step(self, action):
+        self.steps, self.total = self.steps + 1, self.total + 1
+        self.speed = 0.5 * self.speed + 0.2 * action
+        self.place = self.place + self.speed
+        obs = self.look()
+        if self.total == self.at:
+            obs = self.spoil(obs)
+        reward = -float(np.linalg.norm(self.place - self.goal))
+        return obs, reward, False, self.steps == self.length, {}
+
+    def look(self):
+        return {
+            "achieved_goal": self.place.copy(),
+            "desired_goal": self.goal.copy(),
+            "gripper": {"open": 1 + self.steps % 3, "force": float(self.speed[0])},
+            "observation": np.stack([self.speed, self.place - self.goal]),
+            "touched": ((self.place > 0).astype(np.int8), np.array([self.steps % 2, self.steps % 3 - 1])),
+        }
+
+
+gymnasium.register("Reach-v0", entry_point=Reach)
+
+
+class Camera(Reach):
+    """Sees a small image besides."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {"image": gymnasium.spaces.Box(0, 255, (4, 4, 3), np.uint8), **Reach.observation_space.spaces}
+    )
+
+    def look(self):
+        return {"image": np.full((4, 4, 3), self.steps, np.uint8), **super().look()}
+
+
+gymnasium.register("Camera-v0", entry_point=Camera)

@@ -57,37 +57,13 @@ def test_the_same_numbers_in_another_shape_are_other_actions():
         Spaces.from_json("Damaged-v0", {"sizes": (3, 4), "action_bounds": {"low": [-1] * 4, "high": [[1, 1], [1, 1]]}})
 
 
-@pytest.mark.parametrize(
-    ("space", "way_out"),
-    [
-        (gymnasium.spaces.Box(-1, 1, ()), True),
-        (gymnasium.spaces.Box(-1, 1, (1, 3)), True),
-        (gymnasium.spaces.Discrete(3), True),
-        (gymnasium.spaces.Sequence(gymnasium.spaces.Box(-1, 1)), False),
-        (gymnasium.spaces.Box(-1, 1, (0,)), False),
-    ],
-)
-def test_the_way_out_of_other_observations_leads_out(space, way_out):
-    class Observes(stubs.Box):
-        def reset(self, *, seed=None, options=None):
-            super().reset(seed=seed)
-            self.observation_space.seed(seed)
-            return self.observation_space.sample(), {}
-
-    with pytest.raises(UsageError) as refusal:
-        Env(Observes(observations=space))
-    assert ("gymnasium.wrappers.FlattenObservation" in str(refusal.value)) == way_out
-    if way_out:
-        assert Env(gymnasium.wrappers.FlattenObservation(Observes(observations=space))).sizes.obs in (1, 3)
-
-
 def test_a_box_as_json_is_what_it_always_was():
     """Policies, models and runs that were written before have to stay readable."""
     spaces = Spaces("Plain-v0", box(3), gymnasium.spaces.Box(np.float32([-1, -2]), np.float32([1, 5])))
     data = {"sizes": [3, 2], "action_bounds": {"low": [-1.0, -2.0], "high": [1.0, 5.0]}}
     assert spaces.to_json() == data
     assert spaces.difference(Spaces.from_json("Again-v0", data)) is None
-    assert spaces.sizes == (3, 2, "box")
+    assert spaces.sizes == Sizes(3, 2, "box")
     for damage in ({"sizes": [0, 2]}, {"sizes": [3, 10**9]}, {"sizes": [10**9, 2]}, {"sizes": [3, 1]}):
         with pytest.raises(ValueError, match="size"):
             Spaces.from_json("Damaged-v0", {**data, **damage})

@@ -119,3 +119,27 @@ def test_observations_that_are_too_large_for_float32_cost_the_run_and_the_export
         assert main(["export", "far", "--numpy", "plain"]) == 0
     finally:
         del gymnasium.registry["Far-v0"]
+
+
+@pytest.mark.parametrize("seen", [(), ("--actor-obs", "observation,desired_goal")])
+def test_parts_of_an_observation_have_names(seen, tmp_path, capsys):
+    onnx = pytest.importorskip("onnx")
+    run, env = str(tmp_path / "run"), ["--env", "tests.envs.own:Reach-v0"]
+    assert main(["train", "me-sac", *env, "--steps", "60", "--out", run, *TINY, "--normalize-obs", *seen]) == 0
+    forms = ["--onnx", "policy.onnx", "--numpy", "plain", "--c", "policy.h"]
+    assert main(["export", run, *env, *forms, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert all(data[form]["difference"] <= 1e-5 for form in ("onnx", "numpy"))
+    layout = "desired_goal 0:2, observation 2:6"
+    if not seen:
+        layout = "achieved_goal 0:2, desired_goal 2:4, gripper.force 4:5, gripper.open 5:8, observation 8:12, "
+        layout += "touched.0 12:14, touched.1 14:19"
+    model = onnx.load("policy.onnx")
+    assert {each.key: each.value for each in model.metadata_props}["obs"] == data["obs"] == layout
+    assert model.graph.input[0].type.tensor_type.shape.dim[1].dim_value == (6 if seen else 19)
+    with np.load("plain/policy.npz") as file:
+        assert str(file["layout"]) == layout
+    header = (tmp_path / "policy.h").read_text()
+    offset = layout.partition("observation ")[2].partition(":")[0]
+    assert f"#define POLICY_OBS_OBSERVATION {offset} /* observation: 4 numbers */" in header
+    assert ("POLICY_OBS_GRIPPER_OPEN" in header) == (not seen)

@@ -39,6 +39,12 @@ from tests.run.processes import (
         ),
         pytest.param("me-sac+lcb", HOPPER, ["policy_average.use=both"], ["--tuned"], marks=pytest.mark.faults),
         ("me-sac", HOPPER, ["replay_size=400", "n_step=3"], ["--envs", "4", "--normalize-obs"]),
+        (
+            "me-sac",
+            "tests.envs.own:Reach-v0",
+            ["replay_size=400"],
+            ["--envs", "2", "--normalize-obs", "--actor-obs", "observation,desired_goal"],
+        ),
     ],
 )
 def test_kill_9_at_random_moments(algorithm, env, settings, extra, tmp_path):

@@ -3,8 +3,10 @@
 import json
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
+from mepg.core.types import Part, Sizes
 from mepg.errors import UsageError
 from mepg.settings import digest, to_json
 from mepg.training.config import A_COUNT, Config, SessionOptions, check_settings, setting, settings_of
@@ -89,3 +91,47 @@ def test_configs_from_files_are_checked(tmp_path):
     for change in ({"steps": "many"}, {"seed": -1}, {"algorithm": "x"}, {"spec": {"hidden": [0]}}, {"extra": 1}):
         with pytest.raises(UsageError):
             Config.from_json({**good, **change})
+
+
+PARTS = tuple(Part(name, 2 * place, 2 * place + 2) for place, name in enumerate(["arm.left", "arm.right", "goal"]))
+SEEN = Sizes(6, 1, "box", PARTS)
+
+
+def config_that_sees(*names, algorithm="me-sac"):
+    return Config.make(algorithm, ["hidden=8,8"], env="Any-v0", actor_obs=names)
+
+
+def test_the_order_of_names_does_not_matter():
+    one, other = config_that_sees("goal", "arm"), config_that_sees("arm", "goal", "goal")
+    assert one == other
+    assert one.fingerprint == other.fingerprint
+    assert Config.from_json(json.loads(json.dumps(one.to_json()))) == one
+    plain = Config.make("me-sac", env="Any-v0")
+    assert "actor_obs" not in plain.identity(defaults=False), "older runs keep their fingerprints"
+
+
+@pytest.mark.parametrize(
+    ("names", "parts"),
+    [(["goal"], [2]), (["goal", "arm.left"], [0, 2]), (["arm"], [0, 1]), (["arm", "arm.left"], [0, 1])],
+)
+def test_a_view_is_made_of_named_parts(names, parts):
+    seen = config_that_sees(*names).with_view(SEEN)
+    assert seen.actor_parts == tuple(PARTS[place] for place in parts)
+    assert seen.actor_obs == 2 * len(parts)
+    row = np.arange(6.0)
+    np.testing.assert_array_equal(seen.seen(row), np.concatenate([row[2 * place : 2 * place + 2] for place in parts]))
+
+
+def test_a_view_of_everything_is_none():
+    assert config_that_sees("arm", "goal").with_view(SEEN) == SEEN
+
+
+@pytest.mark.parametrize("name", ["ace", "ace-flat"])
+def test_a_policy_that_asks_its_critics_cannot_see_less(name):
+    with pytest.raises(UsageError, match=f"actor-obs: {name} acts on all that its critics see; use .*, such as me-sac"):
+        config_that_sees("goal", algorithm=name).build(SEEN)
+
+
+def test_actions_that_are_chosen_by_their_q_cannot_see_less():
+    with pytest.raises(UsageError, match="such as me-sac-discrete"):
+        config_that_sees("goal", algorithm="me-dqn").build(SEEN._replace(action=3, action_kind="discrete"))

@@ -238,3 +238,13 @@ def test_a_model_in_native_code(native, tmp_path):
     np.testing.assert_allclose(alone.predict(obs, deterministic=True)[0], model.predict(obs, deterministic=True)[0])
     again = mepg.load(tmp_path / "model", env=ENV).learn(40)
     assert again._learner.config.backend == "native"
+
+
+def test_a_policy_that_sees_a_part(native, tmp_path):
+    config = replace(NATIVE, env="tests.envs.own:Reach-v0", actor_obs=("gripper", "observation"), normalize_obs=True)
+    go(config, tmp_path / "a", until=50)
+    assert go(config, tmp_path / "a") == ["resumed at step 50"]
+    go(config, tmp_path / "b")
+    one, other = (read_arrays(tmp_path / name / "policy.safetensors") for name in "ab")
+    assert leaves_equal(one, other)
+    assert one["agent.agent.actor.params.0.w"].shape == (8, 16)

@@ -15,8 +15,11 @@ from functools import cache
 from numbers import Integral
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import jax
+import jax.numpy as jnp
+
 from mepg.core import agent
-from mepg.core.types import Agent, Sizes
+from mepg.core.types import Agent, Array, Sizes
 from mepg.errors import UsageError, one_line, unknown
 from mepg.settings import apply_settings, describe
 
@@ -69,6 +72,11 @@ class MixedPrecision(Protocol):
 def is_stochastic(spec: object) -> bool:
     """Whether `predict(deterministic=False)` draws actions."""
     return isinstance(spec, Stochastic) and bool(spec.stochastic)
+
+
+def asks_critics(spec: object) -> bool:
+    """Whether its exploration asks the critics, which of several proposals is best."""
+    return any(getattr(spec, name, None) is not None for name in ("search", "ucb"))
 
 
 def is_mixed(spec: object) -> bool:
@@ -172,6 +180,18 @@ def require_actions(name: str, sizes: Sizes, env: str) -> None:
         f"{name} needs {' or '.join(ACTION_KINDS[each] for each in kinds)}; "
         f"{env} has {'a Box' if kind == 'box' else f'Discrete({sizes.action})'}: {way_out}"
     )
+
+
+def require_policy_alone(name: str, agent: Agent, policy: Callable[[Any, Array], Array], sizes: Sizes) -> None:
+    """Refuse an algorithm whose policy cannot act on what it is to see alone, because it asks critics that see more."""
+    state = jax.eval_shape(agent.init, jax.random.key(0))
+    try:
+        jax.eval_shape(policy, state, jax.ShapeDtypeStruct((1, sizes.actor_obs), jnp.float32))
+    except (TypeError, ValueError):  # shapes that do not fit
+        raise UsageError(
+            f"actor-obs: {name} acts on all that its critics see; use an algorithm with a policy of its own, such as "
+            f"{'me-sac' if sizes.action_kind == 'box' else 'me-sac-discrete'}"
+        ) from None
 
 
 def import_named(name: str) -> None:

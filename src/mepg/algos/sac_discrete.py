@@ -64,11 +64,11 @@ class CategoricalSpec(ActorSpec):
 def build(spec: CategoricalSpec, sizes: Sizes) -> Agent:
     """The agent that `spec` describes: Algorithm 1, with a sum over actions where others draw one."""
     critics = make_critics(spec, sizes)
-    network = make_network((sizes.obs, *spec.hidden, sizes.action), spec.init, precision=spec.precision)
+    network = make_network((sizes.actor_obs, *spec.hidden, sizes.action), spec.init, precision=spec.precision)
 
     def log_pi(phi: Mlp, obs: Array) -> Array:
         """log pi(a | s) of each action. [B, A]"""
-        return jax.nn.log_softmax(network.apply(phi, obs))
+        return jax.nn.log_softmax(network.apply(phi, sizes.seen(obs)))
 
     def sample(phi: Mlp, _: Mlp, obs: Array, key: Key) -> tuple[Array, Array]:
         logs = log_pi(phi, obs)
@@ -77,7 +77,7 @@ def build(spec: CategoricalSpec, sizes: Sizes) -> Agent:
         return action.astype(jnp.float32), chosen
 
     def mode(phi: Mlp, _: Mlp, obs: Array) -> Array:
-        return network.apply(phi, obs).argmax(axis=-1, keepdims=True).astype(jnp.float32)
+        return network.apply(phi, sizes.seen(obs)).argmax(axis=-1, keepdims=True).astype(jnp.float32)
 
     def loss(
         phi: Mlp, theta: Mlp, mask: Mask | None, alpha: Array | float, obs: Array, _: Key, weight: Array | float

@@ -85,6 +85,8 @@ def pop_run_settings(arguments: dict[str, Any]) -> dict[str, Any]:
     """Take the settings of a run out of the arguments; one that is missing has its default."""
     values = {setting.name: as_python(arguments.pop(setting.name, setting.default)) for setting in _model_settings()}
     for setting in _model_settings():
+        if isinstance(values[setting.name], list):
+            values[setting.name] = tuple(values[setting.name])
         setting.check(values[setting.name])
     return values
 
@@ -97,7 +99,7 @@ def _model_settings() -> list[Setting]:
 
 def require_supported(policy: str, device: str, init_setup_model: bool) -> None:
     """Refuse another policy than the MLP, another device than the CPU, and networks that are to be made later."""
-    if policy != "MlpPolicy":
+    if policy not in ("MlpPolicy", "MultiInputPolicy"):  # one and the same here: any observation is flattened
         raise UsageError(f"policy={policy!r}: there is only 'MlpPolicy'; policy_kwargs=dict(net_arch=...) shapes it")
     require_cpu(device)
     if not init_setup_model:

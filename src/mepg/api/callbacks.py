@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mepg.api.vecenv import vec_env_infos
+from mepg.envs.spaces import Spaces
 from mepg.errors import UsageError
 from mepg.training.loop import Record
 
@@ -79,16 +80,16 @@ def _checked(callback: Any) -> Any:
     raise UsageError(f"a callback is a function of (locals, globals), or an object with a method on_step, not {shown}")
 
 
-def step_locals(record: Record, actions: npt.NDArray[Any], obs: npt.NDArray[np.float32]) -> Locals:
+def step_locals(record: Record, actions: npt.NDArray[Any], obs: npt.NDArray[np.float32], spaces: Spaces) -> Locals:
     """What callbacks find in their `locals`: as with Stable-Baselines3's VecEnv, the next episodes have begun."""
-    infos, ended = vec_env_infos(record.results), iter(record.episodes)
+    infos, ended = vec_env_infos(record.results, spaces), iter(record.episodes)
     for info, result in zip(infos, record.results, strict=True):
         if result.over:
             total, length = next(ended)
             info.setdefault("episode", {"r": total, "l": length})
     return {
         "actions": actions,
-        "new_obs": obs,
+        "new_obs": spaces.observations.unflatten(obs),
         "rewards": np.array([result.reward for result in record.results], np.float32),
         "dones": np.array([result.over for result in record.results]),
         "infos": infos,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from mepg.algos import is_stochastic
+from mepg.algos import asks_critics, is_stochastic
 from mepg.api.model_config import ModelConfig
 from mepg.api.vecenv import VecEnv, register_with_stable_baselines
 from mepg.envs.spaces import Spaces
@@ -83,6 +83,8 @@ class Learner:
         self.config, self.spaces, self.program, self.training = config, spaces, program, training
         self.queries = AgentQueries(program.agent, config.seed)
         self._learning_lock = learning_lock
+        seen = config.with_view(spaces.sizes).actor_parts
+        self._seen = None if seen is None else {part.name for part in seen}  # what a policy needs; None: everything
 
     @classmethod
     def for_env(cls, model_config: ModelConfig, env: Any, copies: int, learning_lock: LearningLock) -> Learner:
@@ -94,8 +96,9 @@ class Learner:
         model_config.n_envs = envs.count
         loop = assemble(model_config.run_config(envs.spaces.id), envs)
         model_config.run_settings["backend"] = loop.config.backend  # wherever else it learns
-        if loop.note:
-            warnings.warn(loop.note, stacklevel=4)  # where a user makes a model, or sets its environment
+        for note in (envs.spaces.observations.note, loop.note):
+            if note:
+                warnings.warn(note, stacklevel=4)  # where a user makes a model, or sets its environment
         learner = cls(loop.config, envs.spaces, loop.program, loop, learning_lock)
         learner.env = env if isinstance(envs, StableBaselinesEnvs) else VecEnv(envs, learner.lend_envs)
         learner._env_id = env if isinstance(env, str) else None
@@ -153,11 +156,13 @@ class Learner:
     def set_state(self, state: Any) -> None:
         self.training.device_state = self.program.flatten(state)
 
-    def predict(self, observation: npt.ArrayLike, *, deterministic: bool) -> npt.NDArray[Any]:
+    def predict(self, observation: Any, *, deterministic: bool) -> npt.NDArray[Any]:
         """Actions within the environment's own bounds, for one observation or a batch."""
-        obs, is_single = self.spaces.read_observations(observation)
+        drawn = is_stochastic(self.config.spec) and not deterministic
+        whole = self._seen is None or (drawn and asks_critics(self.config.spec))
+        obs, is_single = self.spaces.read_observations(observation, None if whole else self._seen)
         with self.lock:
-            if deterministic or not is_stochastic(self.config.spec):
+            if not drawn:
                 actions = self.program.exploit(self.training.device_state, obs)
             else:
                 self.predictions += 1

@@ -39,7 +39,7 @@ def run_steps(
             if log_interval is not None and record.episodes and episodes % log_interval < len(record.episodes):
                 model.dump_logs()
             if callbacks:
-                variables |= step_locals(record, loop.envs.spaces.scale(actions), loop.obs.copy())
+                variables |= step_locals(record, loop.envs.spaces.scale(actions), loop.obs.copy(), loop.envs.spaces)
                 if not callbacks.after_step(variables):
                     break
     loop.check_finite()

@@ -33,7 +33,7 @@ class Model:
     Names and meanings are Stable-Baselines3's; an argument that is not given has the algorithm's own value, the
     paper's Table 5 (`mepg show me-sac` prints them).
 
-    :param policy: "MlpPolicy", the only one there is
+    :param policy: "MlpPolicy", the only one there is; "MultiInputPolicy" means the same
     :param env: an id such as "HopperBulletEnv-v0", a ``gymnasium.Env``, a ``gymnasium.vector.VectorEnv``, or a
         ``VecEnv`` of Stable-Baselines3
     :param learning_rate: of every Adam: the policy's, the critics' and the entropy coefficient's
@@ -62,7 +62,8 @@ class Model:
     :param policy_kwargs: ``net_arch``, ``n_critics``, ``layer_norm``, ``dropout_rate``
     :param verbose: 1: a table of metrics now and then
     :param seed: the seed of everything random; if none is given, a new one each time
-    :param kwargs: three more. ``normalize_obs=True`` scales observations to mean 0 and variance 1, by running
+    :param kwargs: four more. ``actor_obs=("joints", "goal")`` names the entries of a Dict that the policy sees, while
+        the critics see all of it. ``normalize_obs=True`` scales observations to mean 0 and variance 1, by running
         statistics that are saved with the model. ``threads`` is the number of cores to compute on; only the first model
         of a process can choose it. ``backend`` is "native" (C++ compiled for this agent), "xla", or "auto": native if
         it works
@@ -198,12 +199,14 @@ class Model:
 
     def predict(
         self,
-        observation: npt.ArrayLike,
+        observation: Any,
         state: Any = None,
         episode_start: Any = None,  # noqa: ARG002
         deterministic: bool = False,
     ) -> tuple[npt.NDArray[Any], Any]:
-        """Actions for one observation [S] or a batch [B, S], within the environment's own bounds; and `state` again.
+        """Actions for one observation or a batch, within the environment's own bounds; and `state` again.
+
+        An observation is what the environment gives. A batch has one more axis in front: of a Dict, in each array.
 
         With `deterministic=False` a stochastic policy's actions are drawn. A deterministic policy acts the same
         either way: the noise that it explores with belongs to `learn`. `state` and `episode_start` are for recurrent
@@ -211,7 +214,7 @@ class Model:
         """
         return self._learner.predict(observation, deterministic=deterministic), state
 
-    def q_posterior(self, observation: npt.ArrayLike, action: npt.ArrayLike) -> tuple[Any, Any]:
+    def q_posterior(self, observation: Any, action: npt.ArrayLike) -> tuple[Any, Any]:
         """Mean and standard deviation of Q over the critics' masks, for one observation and action or a batch.
 
         One forward pass: with masks on the last hidden layer both have a closed form. The mean is the complete
@@ -225,11 +228,11 @@ class Model:
         """
         return posterior.mean_and_std(self._learner, observation, action)
 
-    def q_covariance(self, observation: npt.ArrayLike, action: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    def q_covariance(self, observation: Any, action: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """The covariance of Q between any two of these inputs, under the same mask: [B, B], or [1, 1] for one."""
         return posterior.covariance(self._learner, observation, action)
 
-    def q_samples(self, observation: npt.ArrayLike, action: npt.ArrayLike, n: int = 100) -> npt.NDArray[np.float32]:
+    def q_samples(self, observation: Any, action: npt.ArrayLike, n: int = 100) -> npt.NDArray[np.float32]:
         """Q of `n` sub-networks, drawn: [n] for one input, [n, B] for a batch, all under the same masks."""
         return posterior.samples(self._learner, observation, action, n)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ from mepg.words import many
 Floats = npt.NDArray[np.float32]
 
 
-def mean_and_std(learner: Learner, observation: npt.ArrayLike, action: npt.ArrayLike) -> tuple[Floats, Floats]:
+def mean_and_std(learner: Learner, observation: Any, action: npt.ArrayLike) -> tuple[Floats, Floats]:
     """[B] each, or two numbers for one pair."""
     obs, actions, is_single = _read_pairs(learner.spaces, observation, action)
     _warn_of_samples(learner)
@@ -27,7 +28,7 @@ def mean_and_std(learner: Learner, observation: npt.ArrayLike, action: npt.Array
     return (mean[0], std[0]) if is_single else (mean, std)
 
 
-def covariance(learner: Learner, observation: npt.ArrayLike, action: npt.ArrayLike) -> Floats:
+def covariance(learner: Learner, observation: Any, action: npt.ArrayLike) -> Floats:
     """[B, B]"""
     obs, actions, _ = _read_pairs(learner.spaces, observation, action)
     _warn_of_samples(learner)
@@ -35,7 +36,7 @@ def covariance(learner: Learner, observation: npt.ArrayLike, action: npt.ArrayLi
         return learner.queries.covariance(learner.state, obs, actions)
 
 
-def samples(learner: Learner, observation: npt.ArrayLike, action: npt.ArrayLike, n: int) -> Floats:
+def samples(learner: Learner, observation: Any, action: npt.ArrayLike, n: int) -> Floats:
     """Q of `n` sub-networks, [n, B], or [n] for one pair."""
     obs, actions, is_single = _read_pairs(learner.spaces, observation, action)
     n = integer("n", n, least=1, most=10**6)
@@ -57,7 +58,7 @@ def _warn_of_samples(learner: Learner) -> None:
         )
 
 
-def _read_pairs(spaces: Spaces, observation: npt.ArrayLike, action: npt.ArrayLike) -> tuple[Floats, Floats, bool]:
+def _read_pairs(spaces: Spaces, observation: Any, action: npt.ArrayLike) -> tuple[Floats, Floats, bool]:
     """[B, S], [B, A] in [-1, 1], and whether both were single ones."""
     obs, is_single_obs = spaces.read_observations(observation)
     actions, is_single_action = spaces.read_actions(action)

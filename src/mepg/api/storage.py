@@ -153,7 +153,10 @@ def restore(
 
 def _require_same_networks(saved: Config, config: Config, name: str) -> None:
     """If other settings than the saved ones were asked for, they are why the arrays of a file do not fit."""
-    before, now = ({**describe(each.spec), "normalize_obs": str(each.normalize_obs)} for each in (saved, config))
+    before, now = (
+        {**describe(each.spec), "normalize_obs": str(each.normalize_obs), "actor_obs": str(each.actor_obs)}
+        for each in (saved, config)
+    )
     different = [field for field in before | now if before.get(field) != now.get(field)]
     if different:
         shown = ", ".join(f"{field}={before.get(field)} there, {now.get(field)} here" for field in different)

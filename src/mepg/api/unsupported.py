@@ -13,7 +13,7 @@ class Unsupported(NamedTuple):
 
 
 _EXPLORATION = "exploration is the policy's own, or action_noise"
-_FLATTEN = "flatten observations with gymnasium.wrappers.FlattenObservation"
+_FLATTEN = "observations are flattened: a network of another kind belongs into a wrapper of the environment"
 _UNIFORM = "there is one kind of replay buffer, uniformly sampled"
 _NOT_NEEDED = "it is not needed"
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mepg.api.arguments import integer
-from mepg.envs.spaces import StepResult
+from mepg.envs.spaces import Spaces, StepResult
 from mepg.envs.vector import Envs
 from mepg.errors import UsageError
 
@@ -44,8 +44,8 @@ class VecEnv:
         self._seed = int(drawn) if seed is None else integer("seed", seed, least=0)
         return [self._seed + index for index in range(self.num_envs)]
 
-    def reset(self) -> npt.NDArray[Any]:
-        """The first observations of new episodes. [E, S]"""
+    def reset(self) -> Any:
+        """The first observations of new episodes, [E, ...]; of a Dict, a dict of such arrays."""
         self._before_use()
         seed, self._seed = self._seed, None
         self._envs.abandon(seed)
@@ -53,7 +53,7 @@ class VecEnv:
             self._envs.begin(index, None if seed is None else seed + index) for index in range(self.num_envs)
         )
 
-    def step(self, actions: npt.ArrayLike) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], list[Any]]:
+    def step(self, actions: npt.ArrayLike) -> tuple[Any, npt.NDArray[Any], npt.NDArray[Any], list[Any]]:
         """Observations, rewards, which episodes are over, and infos; where one is over, the next has begun."""
         self.step_async(actions)
         return self.step_wait()
@@ -61,7 +61,7 @@ class VecEnv:
     def step_async(self, actions: npt.ArrayLike) -> None:
         self._actions = self._envs.spaces.read_own_actions(actions, self.num_envs)
 
-    def step_wait(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], list[Any]]:
+    def step_wait(self) -> tuple[Any, npt.NDArray[Any], npt.NDArray[Any], list[Any]]:
         if self._actions is None:
             raise UsageError("there are no actions to wait for: step_async comes first")
         self._before_use()
@@ -71,10 +71,10 @@ class VecEnv:
             self._envs.begin(index, None) if result.over else result.obs for index, result in enumerate(results)
         )
         rewards = np.array([result.reward for result in results], np.float32)
-        return obs, rewards, np.array([result.over for result in results]), vec_env_infos(results)
+        return obs, rewards, np.array([result.over for result in results]), vec_env_infos(results, self._envs.spaces)
 
-    def _stack(self, observations: Iterable[npt.NDArray[np.float32]]) -> npt.NDArray[Any]:
-        return np.stack(list(observations)).astype(self.observation_space.dtype, copy=False)
+    def _stack(self, observations: Iterable[npt.NDArray[np.float32]]) -> Any:
+        return self._envs.spaces.own_observations(np.stack(list(observations)))
 
     def close(self) -> None:
         self._envs.close()
@@ -162,10 +162,11 @@ def register_with_stable_baselines(env: Any) -> Any:
     return env
 
 
-def vec_env_infos(results: Iterable[StepResult]) -> list[dict[str, Any]]:
+def vec_env_infos(results: Iterable[StepResult], spaces: Spaces) -> list[dict[str, Any]]:
     """Infos as in a VecEnv. It begins the next episode at once, so an episode's last observation is in its info."""
+    own = spaces.observations.unflatten
     return [
-        {**result.info, "terminal_observation": result.obs, "TimeLimit.truncated": result.alive}
+        {**result.info, "terminal_observation": own(result.obs), "TimeLimit.truncated": result.alive}
         if result.over
         else dict(result.info)
         for result in results

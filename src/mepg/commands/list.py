@@ -68,8 +68,9 @@ def _names() -> Answer:
     lines += ["", f"* to start with: {START_WITH}", "  (mepg train --env ID, without a name)", "", heading]
     lines += [f"  {name:<37} {many(s.obs, 'observation'):>16}, {many(s.action, 'action')}" for name, s in tasks.items()]
     lines += missing
-    lines += ["", "Any other Gymnasium environment works too, if its observations are a flat Box and its actions a Box",
-              "or Discrete: --env Pendulum-v1, or --env my_package:MyEnv-v0 for one that a package of yours registers.",
+    lines += ["", "Any other Gymnasium environment works too, if its observations have a fixed size and its actions",
+              "are a Box or Discrete: --env Pendulum-v1, or --env my_package:MyEnv-v0 for one that a package of yours",
+              "registers.",
               "mepg show NAME prints an algorithm's settings; mepg list RUNS lists runs."]  # fmt: skip
     return Answer(data, "\n".join(lines))
 

@@ -56,6 +56,13 @@ def normalise(state: Normalised, obs: Array) -> Array:
     return jnp.clip((obs - state.mean) / jnp.sqrt(state.variance + EPSILON), -CLIP, CLIP)
 
 
+def seen_statistics(state: Any, sizes: Sizes) -> Any:
+    """An agent's state, and if it is normalised, the mean and variance of what the policy sees alone."""
+    if not isinstance(state, Normalised):
+        return state
+    return state._replace(mean=sizes.seen(state.mean), variance=sizes.seen(state.variance))
+
+
 def update_statistics(state: Normalised, obs: Array) -> Normalised:
     """Mean and variance with one more batch: those of the two groups together (Chan, Golub and LeVeque)."""
     count = state.batches + 1

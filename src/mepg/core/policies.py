@@ -27,12 +27,16 @@ class Policy(NamedTuple):
 def make_policy(spec: Spec, sizes: Sizes, network: Network | None = None) -> Policy:
     """The policy that a spec describes, with the spec's network unless another one is given."""
     if network is None:
-        widths = (sizes.obs, *spec.hidden, output_width(spec, sizes))
+        widths = (sizes.actor_obs, *spec.hidden, output_width(spec, sizes))
         network = make_network(widths, spec.init, precision=spec.precision)
+
+    def outputs(phi: Mlp, obs: Array) -> Array:
+        return network.apply(phi, sizes.seen(obs))
+
     if spec.gaussian is None:
 
         def mode(phi: Mlp, obs: Array) -> Array:
-            return jnp.tanh(network.apply(phi, obs))
+            return jnp.tanh(outputs(phi, obs))
 
         def sample(phi: Mlp, obs: Array, _: Key) -> tuple[Array, Array]:
             action = mode(phi, obs)
@@ -42,11 +46,11 @@ def make_policy(spec: Spec, sizes: Sizes, network: Network | None = None) -> Pol
     gaussian = spec.gaussian
 
     def gaussian_mode(phi: Mlp, obs: Array) -> Array:
-        mean, _ = jnp.split(network.apply(phi, obs), 2, axis=-1)
+        mean, _ = jnp.split(outputs(phi, obs), 2, axis=-1)
         return jnp.tanh(mean)
 
     def gaussian_sample(phi: Mlp, obs: Array, key: Key) -> tuple[Array, Array]:
-        return sample_squashed(*_gaussian_head(gaussian, network.apply(phi, obs)), key)
+        return sample_squashed(*_gaussian_head(gaussian, outputs(phi, obs)), key)
 
     return Policy(network.init, gaussian_sample, gaussian_mode)
 

@@ -8,9 +8,11 @@ units, `N` critics, `M` members (of SUNRISE) or critics of a subset (of REDQ), `
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 Array = jax.Array
 Key = jax.Array
@@ -28,17 +30,45 @@ class Metric(NamedTuple):
 Metrics = dict[str, Metric]
 
 
+class Part(NamedTuple):
+    """A named part of an observation: s[start:end]."""
+
+    name: str
+    start: int
+    end: int
+
+
 class Sizes(NamedTuple):
     """All that an algorithm knows about its environment."""
 
     obs: int  # S
     action: int  # A: numbers in an action of a box, or discrete actions to choose from
     action_kind: str = "box"  # or "discrete"
+    parts: tuple[Part, ...] = ()  # of an observation whose parts have names, in order
+    actor_parts: tuple[Part, ...] | None = None  # those that the policy sees; None: it sees all of s
 
     @property
     def action_width(self) -> int:
         """Numbers that an action takes in a row and a batch: A, or 1, the index of a discrete one."""
         return self.action if self.action_kind == "box" else 1
+
+    @property
+    def actor_obs(self) -> int:
+        """Numbers of s that the policy sees."""
+        return self.obs if self.actor_parts is None else sum(part.end - part.start for part in self.actor_parts)
+
+    @property
+    def seen_parts(self) -> tuple[Part, ...]:
+        """The named parts of what the policy sees, where they are in it."""
+        parts = self.parts if self.actor_parts is None else self.actor_parts
+        ends = accumulate(part.end - part.start for part in parts)
+        return tuple(Part(part.name, end - (part.end - part.start), end) for part, end in zip(parts, ends, strict=True))
+
+    def seen(self, obs: Array) -> Array:
+        """What the policy sees of s, [..., S]; the critics see all of it."""
+        if self.actor_parts is None:
+            return obs
+        return jnp.concatenate([obs[..., part.start : part.end] for part in self.actor_parts], axis=-1)
 
 
 class Batch(NamedTuple):

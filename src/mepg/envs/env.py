@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mepg.envs import simulators
-from mepg.envs.spaces import Action, Observation, Spaces, StepResult, as_real, describe_value
+from mepg.envs.observations import as_real, describe_value
+from mepg.envs.spaces import Action, Observation, Spaces, StepResult
 from mepg.envs.watchdog import StepTimeout, Watchdog
 from mepg.errors import RunFailure, UsageError, failures_at, one_line
 from mepg.process import foreign_code

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -19,6 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from mepg.core.types import Sizes
+from mepg.envs.observations import (
+    Misfit,
+    Observations,
+    as_real,
+    describe_value,
+    space_from_json,
+    space_to_json,
+    too_large,
+)
 from mepg.errors import RunFailure, UsageError
 from mepg.words import many
 
@@ -168,15 +177,20 @@ class Spaces:
     def __init__(self, env_id: str, observations: gymnasium.Space[Any], actions: gymnasium.Space[Any]) -> None:
         self.id = env_id
         self.actions = _codec(actions, env_id)
-        self.sizes = Sizes(_observation_size(observations, env_id), self.actions.size, self.actions.kind)
         # Copies, so that neither the environment nor a user can change them later.
         self.observation_space, self.action_space = copy.deepcopy(observations), copy.deepcopy(actions)
+        self.observations = Observations(self.observation_space, env_id)
+        self.sizes = Sizes(self.observations.size, self.actions.size, self.actions.kind, self.observations.parts)
         self.scale, self.unscale = self.actions.scale, self.actions.unscale
         self._obs_shape = (self.sizes.obs,)
+        # A checked copy of an observation as a row, [S]: some environments write the next one into the same array.
+        self.obs = self._flat_obs if self.observations.is_flat else self._flattened_obs
 
     def to_json(self) -> dict[str, Any]:
         """All that `from_json` needs, besides the environment's id."""
-        return {"sizes": [self.sizes.obs, self.sizes.action], **self.actions.to_json()}
+        sizes = [self.sizes.obs, self.sizes.action]
+        structure = {} if self.observations.is_flat else {"observations": space_to_json(self.observation_space)}
+        return {"sizes": sizes, **structure, **self.actions.to_json()}
 
     @classmethod
     def from_json(cls, env_id: str, data: Any) -> Spaces:
@@ -185,14 +199,19 @@ class Spaces:
         if not 1 <= obs <= 10**6:  # before memory is allocated
             raise ValueError(f"observations of size {obs}")
         codec = DiscreteActions if "action_choices" in data else BoxActions
-        box = gymnasium.spaces.Box(-np.inf, np.inf, (obs,), np.float32)
-        return cls(env_id, box, codec.space_from_json(data, action))
+        space = space_from_json(data.get("observations", {"box": [obs]}))
+        spaces = cls(env_id, space, codec.space_from_json(data, action))
+        if spaces.sizes.obs != obs:
+            raise ValueError(f"observations of size {obs} with {spaces.sizes.obs} numbers")
+        return spaces
 
     def difference(self, other: Spaces) -> str | None:
         """How the other's spaces differ, as words that follow "had" or "with"; None if they are the same."""
         if self.actions.kind != other.actions.kind:
             return f"an action space of kind {self.actions.kind}, and {other.id} has one of kind {other.actions.kind}"
-        facts = ("observations of size", "actions of size", "actions of shape", "actions from", "actions to")
+        if not self.observations.same(other.observations):
+            return f"observations {self.observations}, and {other.id} has {other.observations}"
+        facts = ("actions of size", "actions of shape", "actions from", "actions to")
         for fact, value, other_value in zip(facts, self._facts(), other._facts(), strict=True):
             if np.shape(value) != np.shape(other_value) or not np.allclose(value, other_value, rtol=1e-6):
                 return f"{fact} {value}, and {other.id} has {other_value}"
@@ -200,7 +219,7 @@ class Spaces:
 
     def _facts(self) -> tuple[Any, ...]:
         bounds = (bound.reshape(self.actions.shape).tolist() for bound in (self.actions.low, self.actions.high))
-        return self.sizes.obs, self.sizes.action_width, self.actions.shape, *bounds
+        return self.sizes.action_width, self.actions.shape, *bounds
 
     def result(self, obs: Any, reward: Any, terminated: Any, truncated: Any, info: Any) -> StepResult:
         """Check what an environment's step returned."""
@@ -212,11 +231,14 @@ class Spaces:
             raise RunFailure(f"{self.id} returned {describe_value(info)} as info, not a dict")
         return StepResult(self.obs(obs), self.reward(reward), not terminated, terminated or truncated, info)
 
-    def obs(self, obs: Any) -> Observation:
-        """A checked copy of an observation: some environments write the next one into the same array.
+    def _flattened_obs(self, obs: Any) -> Observation:
+        try:
+            return self.observations.flatten(obs)
+        except Misfit as misfit:
+            raise RunFailure(f"{self.id} returned {misfit}") from None
 
-        The space's bounds are not checked, because many environments exceed them slightly now and then.
-        """
+    def _flat_obs(self, obs: Any) -> Observation:
+        """The space's bounds are not checked, because many environments exceed them slightly now and then."""
         numbers = as_real(obs)
         if numbers is None:
             raise RunFailure(f"{self.id} returned {describe_value(obs)} as an observation, not real numbers")
@@ -230,7 +252,7 @@ class Spaces:
         if False in np.isfinite(copied).tolist():  # for short arrays faster than all()
             index = int(np.flatnonzero(~np.isfinite(copied))[0])
             number = float(numbers[index])
-            raise RunFailure(f"{self.id} returned an observation with {number} at index {index}{_too_large(number)}")
+            raise RunFailure(f"{self.id} returned an observation with {number} at index {index}{too_large(number)}")
         return copied
 
     def reward(self, reward: Any) -> float:
@@ -242,7 +264,7 @@ class Spaces:
                 raise RunFailure(f"{self.id} returned {describe_value(reward)} as a reward, not a real number")
             number = float(numbers)
         if not abs(number) <= FLOAT32_MAX:
-            raise RunFailure(f"{self.id} returned a reward of {number}{_too_large(number)}")
+            raise RunFailure(f"{self.id} returned a reward of {number}{too_large(number)}")
         return number
 
     def flag(self, value: Any, name: str) -> bool:
@@ -252,9 +274,24 @@ class Spaces:
             raise RunFailure(f"{self.id} returned {describe_value(value)} as {name!r}, not true or false")
         return bool(numbers)
 
-    def read_observations(self, observations: npt.ArrayLike) -> tuple[Observation, bool]:
-        """A user's observation or batch of them as [B, S], and whether it was a single one."""
-        return _read(observations, "observation", self._obs_shape)
+    def own_observations(self, rows: Observation) -> Any:
+        """[E, S] as the environment's own structure, with an axis for E in front of each array."""
+        own = self.observations.unflatten(rows)
+        return own.astype(self.observation_space.dtype, copy=False) if self.observations.is_flat else own
+
+    def read_observations(self, observations: Any, needed: Collection[str] | None = None) -> tuple[Observation, bool]:
+        """A user's observation or batch of them as [B, S], and whether it was a single one.
+
+        :param needed: the parts that must be there: others may be missing, and are then 0; None: all
+        """
+        if self.observations.is_flat:
+            return _read(observations, "observation", self._obs_shape)
+        try:
+            batch = self.observations.count(observations, needed)
+            rows = self.observations.flatten(observations, batch, needed)
+        except Misfit as misfit:
+            raise UsageError(f"{self.id} has observations {self.observations}; this one has {misfit}") from None
+        return rows.reshape(-1, self.sizes.obs), not batch
 
     def read_actions(self, actions: npt.ArrayLike) -> tuple[Action, bool]:
         """A user's action or batch of them, in the environment's bounds, as [B, A]; and whether it was a single one."""
@@ -281,17 +318,6 @@ class Spaces:
         if self.actions.kind == "discrete" and (converted != numbers).any():
             raise UsageError(f"the action holds {numbers[converted != numbers][0]}, which is not a whole number")
         return converted
-
-
-def _observation_size(space: gymnasium.Space[Any], env_id: str) -> int:
-    if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1:
-        shape = f" of shape {space.shape}" if isinstance(space, gymnasium.spaces.Box) else ""
-        flattens = getattr(space, "is_np_flattenable", False)
-        way_out = ": wrap it in gymnasium.wrappers.FlattenObservation" if flattens else ""
-        raise UsageError(f"{env_id} has {type(space).__name__} observations{shape}; a flat Box is needed{way_out}")
-    if space.shape[0] == 0:
-        raise UsageError(f"{env_id} has empty observations: there is nothing to learn from")
-    return space.shape[0]
 
 
 def _read(value: npt.ArrayLike, name: str, shape: tuple[int, ...]) -> tuple[npt.NDArray[np.float32], bool]:
@@ -326,23 +352,3 @@ def _require_finite(numbers: npt.NDArray[Any], name: str) -> None:
         index = tuple(int(i) for i in np.argwhere(~np.isfinite(numbers))[0])
         where = f" at index {index if len(index) > 1 else index[0]}" if index else ""
         raise UsageError(f"the {name} holds {numbers[index]}{where}")
-
-
-def as_real(value: Any) -> npt.NDArray[Any] | None:
-    """As an array of real numbers, or None. NumPy alone accepts text, None as NaN, and half of a complex number."""
-    try:
-        array = np.asarray(value)
-    except Exception:  # ragged, or another library's array that cannot be converted
-        return None
-    return array if array.dtype.kind in "biuf" else None
-
-
-def describe_value(value: Any) -> str:
-    """A value or its type, for messages."""
-    if value is None or isinstance(value, bool | int | float):
-        return str(value)
-    return f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
-
-
-def _too_large(number: float) -> str:
-    return "" if not math.isfinite(number) else ", which is more than float32 holds: scale it down"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from gymnasium.wrappers.vector import NormalizeObservation
 
 from mepg.envs.env import Env, call, name_of
+from mepg.envs.observations import entry
 from mepg.envs.simulators import quiet
 from mepg.envs.spaces import Action, Observation, Spaces, StepResult
 from mepg.envs.watchdog import Watchdog
@@ -27,6 +29,8 @@ class Envs:
 
     def __init__(self, count: int, spaces: Spaces) -> None:
         self.count, self.spaces, self.sizes = count, spaces, spaces.sizes
+        # One environment's observation, of those that a vector environment returned.
+        self._entry = entry if spaces.observations.is_nested else operator.getitem
 
     def begin(self, index: int, seed: int | None) -> Observation:
         """Start a new episode in one environment and return its first observation. Without a seed, it draws its own."""
@@ -88,13 +92,15 @@ class GymnasiumEnvs(Envs):
             mask = ResetMask(np.arange(self.count) == index)
             self._next, _ = self._call("reset", 2, seed=[seed] * self.count, options=mask)
         with indexing_errors(self.spaces.id, self.count):
-            return self.spaces.obs(self._next[index])
+            return self.spaces.obs(self._entry(self._next, index))
 
     def take(self, actions: Any) -> list[StepResult]:
         self._next, rewards, terminated, truncated, infos = self._call("step", 5, actions)
         with indexing_errors(self.spaces.id, self.count):
             return [
-                self._result(self._next[i], rewards[i], terminated[i], truncated[i], info_of(infos, i, self.count))
+                self._result(
+                    self._entry(self._next, i), rewards[i], terminated[i], truncated[i], info_of(infos, i, self.count)
+                )
                 for i in range(self.count)
             ]
 
@@ -205,7 +211,7 @@ class StableBaselinesEnvs(Envs):
 
     def begin(self, index: int, seed: int | None) -> Observation:  # noqa: ARG002
         with indexing_errors(self.spaces.id, self.count):
-            return self.spaces.obs(self._next[index])
+            return self.spaces.obs(self._entry(self._next, index))
 
     def take(self, actions: Any) -> list[StepResult]:
         self._next, rewards, dones, infos = call(self.spaces.id, self.original, "step", 4, actions)
@@ -214,7 +220,7 @@ class StableBaselinesEnvs(Envs):
 
     def _result(self, index: int, reward: Any, done: Any, info: Any) -> StepResult:
         done = self.spaces.flag(done, "done")
-        obs = info["terminal_observation"] if done else self._next[index]
+        obs = info["terminal_observation"] if done else self._entry(self._next, index)
         truncated = done and bool(info.get("TimeLimit.truncated"))
         return self.spaces.result(obs, reward, done and not truncated, truncated, info)
 

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mepg.core.types import Sizes
+from mepg.core.types import Part, Sizes
 from mepg.export.operations import ACTION, OBS, Operation, PolicyProgram
 from mepg.export.standalone import run
+from mepg.words import many
 
 _C_TYPES = {"f": "float", "i": "int", "u": "int", "b": "int"}  # by NumPy's kind
 _NUMBERS_PER_LINE = 8
@@ -24,7 +25,7 @@ _NUMBERS_PER_LINE = 8
 
 def to_c(program: PolicyProgram, sizes: Sizes, about: dict[str, Any]) -> str:
     """A header with a function `policy` from one observation to one action, and `about` in a comment."""
-    writer = _Writer(program, sizes.obs)
+    writer = _Writer(program, sizes.actor_obs)
     for operation in program.operations:
         writer.values[operation.output] = writer.write(operation)
     action = writer.contiguous(writer.values[ACTION])
@@ -43,8 +44,9 @@ def to_c(program: PolicyProgram, sizes: Sizes, about: dict[str, Any]) -> str:
     lines = [
         "#include <math.h>",
         "",
-        f"#define POLICY_OBS {sizes.obs}",
+        f"#define POLICY_OBS {sizes.actor_obs}",
         f"#define {size}",
+        *_offsets(sizes.seen_parts),
         "",
         *(line for name, function in _FUNCTIONS.items() if name in used for line in function),
         f"static inline {heading} {{",
@@ -55,6 +57,18 @@ def to_c(program: PolicyProgram, sizes: Sizes, about: dict[str, Any]) -> str:
     guard = "POLICY_H_" + hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
     comment = _comment(", ".join(f"{name} {value}" for name, value in about.items()))
     return "\n".join([comment, f"#ifndef {guard}", f"#define {guard}", "", *lines, "", "#endif", ""])
+
+
+def _offsets(parts: Sequence[Part]) -> list[str]:
+    """Where each named part of an observation begins: the goal at `obs + POLICY_OBS_GOAL`."""
+    lines: dict[str, str] = {}
+    for part in parts:
+        name = unique = f"POLICY_OBS_{re.sub(r'[^A-Za-z0-9]', '_', part.name).upper()}"
+        while unique in lines:  # of "a.b" and "a_b"
+            unique = f"{name}_{len(lines)}"
+        comment = _comment(f"{part.name}: {many(part.end - part.start, 'number')}")
+        lines[unique] = f"#define {unique} {part.start} {comment}"
+    return list(lines.values())
 
 
 class _Array(NamedTuple):

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from mepg import __version__
 from mepg.algos import is_mixed
+from mepg.core.types import Sizes
 from mepg.envs.env import Env
 from mepg.envs.spaces import Action, Observation
 from mepg.errors import RunFailure
@@ -31,6 +33,7 @@ from mepg.jax_defaults import with_jax_defaults
 from mepg.storage.files import write_whole
 from mepg.storage.folder import Folder
 from mepg.storage.policy import Policy, load_policy
+from mepg.training.config import Config
 from mepg.training.keys import episode_seed
 
 TOLERANCE = 1e-5  # for actions in [-1, 1], and for the values by which an actor is chosen
@@ -43,8 +46,9 @@ class Source(NamedTuple):
 
     policy: Policy
     env: Env
+    sizes: Sizes
     program: PolicyProgram
-    obs: Observation  # [OBSERVATIONS, S]
+    obs: Observation  # what the policy sees, [OBSERVATIONS, `sizes.actor_obs`]
     actions: Action  # in the environment's own bounds
     rounding: float  # the largest difference to the actions of single observations; large observations cost digits
 
@@ -53,7 +57,8 @@ class Source(NamedTuple):
         """Metadata for the exported file."""
         config = self.policy.config
         names = {"algorithm": config.algorithm, "env": config.env, "mepg": __version__}
-        return {**names, "seed": config.seed, "step": self.policy.step}
+        layout = ", ".join(f"{part.name} {part.start}:{part.end}" for part in self.sizes.seen_parts)
+        return {**names, "seed": config.seed, "step": self.policy.step, **({"obs": layout} if layout else {})}
 
 
 class Exported(NamedTuple):
@@ -68,24 +73,28 @@ class Exported(NamedTuple):
 def open_run(folder: Folder, env_id: str | None = None, *, best: bool = False) -> Source:
     """The policy of the run in `folder`, ready to export. `env_id`: see `Folder.env`; `best`: see `load_policy`."""
     env = Env(folder.env(env_id))
-    policy = _in_full_precision(load_policy(folder, env.spaces, best=best), env)
-    spaces = env.spaces
+    policy = load_policy(folder, env.spaces, best=best)
+    config = _in_full_precision(policy.config)
+    if config != policy.config:
+        policy = policy._replace(exploit=with_jax_defaults(jax.jit(config.build(env.sizes).exploit)))
+    spaces, sizes, exploit = env.spaces, config.with_view(env.sizes), config.build_policy(env.sizes)
 
-    def act(state: Any, obs: jax.Array) -> jax.Array:
-        return spaces.actions.scale_in_jax(policy.exploit(state, obs))
+    def act(state: Any, seen: jax.Array) -> jax.Array:
+        return spaces.actions.scale_in_jax(exploit(state, seen))
 
     obs = _collect_observations(policy, env)
     actions = np.asarray(policy.exploit(policy.state, obs))
     rounding = 0.0  # an index is not rounded; `_ties` finds actions of the same value
     if spaces.sizes.action_kind == "box":
         rounding = float(np.abs(actions - np.stack([policy.act(single) for single in obs])).max())
-    return Source(policy, env, trace(act, policy.state, env.sizes.obs), obs, spaces.scale(actions), rounding)
+    program, seen = trace(act, policy.state, sizes.actor_obs), np.asarray(sizes.seen(jnp.asarray(obs)))
+    return Source(policy, env, sizes, program, seen, spaces.scale(actions), rounding)
 
 
 def export_onnx(source: Source, path: Path) -> Exported:
     """Write one file for any ONNX runtime."""
     about = {name: str(value) for name, value in source.about.items()}
-    content = to_onnx(source.program, source.env.sizes.obs, about)
+    content = to_onnx(source.program, source.sizes.actor_obs, about)
     session = open_session(content)
     checked = _check(source, lambda obs: session.run([ACTION], {OBS: obs})[0])
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,14 +104,14 @@ def export_onnx(source: Source, path: Path) -> Exported:
 
 def export_numpy(source: Source, folder: Path) -> Exported:
     """Write a file of arrays and a short module that needs only NumPy."""
-    content = to_npz(source.program)
+    content = to_npz(source.program, str(source.about.get("obs", "")))
     checked = _check(source, load_standalone(io.BytesIO(content)))
     return checked._replace(files=write_numpy(folder, content))
 
 
 def export_c(source: Source, path: Path) -> Exported:
     """Write one C file. It is compared with the run if there is a C compiler."""
-    sizes, compiler = source.env.sizes, find_compiler()
+    sizes, compiler = source.sizes, find_compiler()
     header = to_c(source.program, sizes, source.about)
     checked = Exported([], None, 0, None)
     if compiler is not None:
@@ -113,13 +122,9 @@ def export_c(source: Source, path: Path) -> Exported:
     return checked._replace(files=[path])
 
 
-def _in_full_precision(policy: Policy, env: Env) -> Policy:
+def _in_full_precision(config: Config) -> Config:
     """Mixed precision saves time in training. In an export, other machines would round its sums differently."""
-    spec = policy.config.spec
-    if not is_mixed(spec):
-        return policy
-    agent = replace(policy.config, spec=replace(spec, precision="full")).build(env.sizes)
-    return policy._replace(exploit=with_jax_defaults(jax.jit(agent.exploit)))
+    return replace(config, spec=replace(config.spec, precision="full")) if is_mixed(config.spec) else config
 
 
 def _collect_observations(policy: Policy, env: Env) -> Observation:

@@ -13,11 +13,12 @@ from mepg.export.operations import PolicyProgram
 from mepg.storage.files import not_writable, write_whole
 
 
-def to_npz(program: PolicyProgram) -> bytes:
-    """A file that `np.load` reads with `allow_pickle=False`."""
+def to_npz(program: PolicyProgram, layout: str = "") -> bytes:
+    """A file that `np.load` reads with `allow_pickle=False`; `layout` says where an observation's parts are in it."""
     content = io.BytesIO()
     operations = np.array(json.dumps(program.operations))
-    np.savez(content, allow_pickle=False, operations=operations, **program.constants)
+    about = {"layout": np.array(layout)} if layout else {}
+    np.savez(content, allow_pickle=False, operations=operations, **about, **program.constants)
     return content.getvalue()
 
 

@@ -66,8 +66,7 @@ class Session:
         except MemoryError as error:
             raise UsageError(with_cause("this run does not fit into memory", error)) from None
         self.config = self.loop.config
-        if self.loop.note:
-            self.notes.append(self.loop.note)
+        self.notes += [note for note in (self.loop.envs.spaces.observations.note, self.loop.note) if note]
         self._note_statistics()
         self.checkpoints = Checkpoints(self.folder.path, self.config)
         spaces = self.loop.envs.spaces

@@ -19,7 +19,7 @@ from mepg.errors import UsageError, unknown
 from mepg.settings import apply_settings, digest, from_json, to_json
 
 if TYPE_CHECKING:
-    from mepg.core.types import Agent, Sizes
+    from mepg.core.types import Agent, Array, Sizes
 
 MAX_SEED = 2**32 - 1
 KINDS = {tuple: "a list of names", bool: "true or false", int: "a whole number", float: "a number", str: "text"}
@@ -31,6 +31,7 @@ A_COUNT: Bound = ("in [1, 10^9]", lambda value: 1 <= value <= MOST)
 SOME_ENVS: Bound = ("in [1, 1000]", lambda value: 1 <= value <= 1_000)
 A_SEED: Bound = (f"in [0, {MAX_SEED}]", lambda value: 0 <= value <= MAX_SEED)
 SECONDS: Bound = ("a number of seconds above 0", lambda value: 0 < value < math.inf)
+SOME_NAMES: Bound = ("one name or more", lambda names: names and all(type(name) is str for name in names))
 A_BACKEND: Bound = ("auto, native or xla", lambda value: value in ("auto", "native", "xla"))
 
 
@@ -74,7 +75,8 @@ def settings_of(kind: type[Any]) -> dict[str, Setting]:
     """The settings that a dataclass declares, by name."""
     found, hints = {}, get_type_hints(kind)
     for name, declared in ((each.name, each) for each in fields(kind) if each.metadata):
-        types = (hints[name], get_origin(hints[name]), *get_args(hints[name]))  # int, tuple[str, ...] or float | None
+        options = get_args(hints[name])  # int, tuple[str, ...], float | None or tuple[str, ...] | None
+        types = (hints[name], get_origin(hints[name]), *options, *map(get_origin, options))
         found[name] = Setting(
             name, next(kind for kind in KINDS if kind in types), declared.default, **declared.metadata
         )
@@ -102,6 +104,9 @@ class Config:
     normalize_obs: bool = setting(
         False, "scale observations to mean 0 and variance 1, by running statistics saved with the policy"
     )
+    actor_obs: tuple[str, ...] | None = setting(
+        None, "entries of a Dict that the policy sees; the critics see all of it (all)", "NAME,...", SOME_NAMES
+    )
     threads: int = setting(1, "cores to compute on", bound=A_COUNT)  # the order of a sum depends on it
     # "auto" until the run's program is made (`assembly.make_program`): a stored run says which one it was.
     backend: str = setting(
@@ -110,6 +115,8 @@ class Config:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        if self.actor_obs is not None:  # in any order, the same run
+            object.__setattr__(self, "actor_obs", tuple(sorted({*self.actor_obs})))
         for name in ("steps", "eval_every"):
             if getattr(self, name) % self.envs:
                 raise UsageError(
@@ -128,11 +135,44 @@ class Config:
 
     def build(self, sizes: Sizes) -> Agent:
         from mepg import algos
-        from mepg.core.normalise import normalised
 
         algos.require_actions(self.algorithm, sizes, self.env)
+        sizes = self.with_view(sizes)
+        agent = self._build(sizes)
+        if sizes.actor_parts is not None:
+            algos.require_policy_alone(self.algorithm, agent, self.build_policy(sizes), sizes)
+        return agent
+
+    def _build(self, sizes: Sizes) -> Agent:
+        from mepg import algos
+        from mepg.core.normalise import normalised
+
         agent = algos.find(self.algorithm).build(self.spec, sizes)
         return normalised(agent, sizes) if self.normalize_obs else agent
+
+    def build_policy(self, sizes: Sizes) -> Callable[[Any, Array], Array]:
+        """The agent's `exploit`, as a function of its state and of what the policy sees, [B, `sizes.actor_obs`]."""
+        from mepg.core.normalise import seen_statistics
+
+        sizes = self.with_view(sizes)
+        agent = self._build(sizes._replace(obs=sizes.actor_obs, parts=(), actor_parts=None))
+        return lambda state, seen: agent.exploit(seen_statistics(state, sizes), seen)
+
+    def with_view(self, sizes: Sizes) -> Sizes:
+        """The sizes, with the parts of an observation that `actor_obs` names."""
+        if self.actor_obs is None:
+            return sizes
+        if not sizes.parts:
+            raise UsageError(f"actor-obs names entries of a Dict, and {self.env}'s observations are none: leave it out")
+        found = {
+            name: [part for part in sizes.parts if f"{part.name}.".startswith(f"{name}.")] for name in self.actor_obs
+        }
+        for name, parts in found.items():
+            if not parts:
+                names = ", ".join(part.name for part in sizes.parts)
+                raise UsageError(f"actor-obs: {self.env}'s observations have no {name!r}; they have {names}")
+        seen = tuple(sorted({part for parts in found.values() for part in parts}, key=lambda part: part.start))
+        return sizes._replace(actor_parts=None if seen == sizes.parts else seen)
 
     def changed(self) -> dict[str, Any]:
         """The settings that are not at their defaults."""
