@@ -15,7 +15,7 @@ from mepg.report.figures import COLOURS, INK, STYLE, show_steps, to_picture
 from mepg.report.runs import Run
 from mepg.report.tables import short_name
 from mepg.run.inspection import Inspection, read_inspection
-from mepg.storage.files import write_whole
+from mepg.storage.files import write_atomic
 from mepg.storage.folder import Folder
 from mepg.storage.policy import load_policy
 from mepg.training.evaluate import play
@@ -51,7 +51,7 @@ def draw_variants(path: Path, variants: Mapping[str, Sequence[Run]], reference: 
     grid[-1, 1].set_xlim(left=0)
     show_steps(grid[-1, 0])
     _explain_seeds(figure)
-    write_whole(path, to_picture(figure, "png"))
+    write_atomic(path, to_picture(figure, "png"))
 
 
 @STYLE
@@ -73,7 +73,7 @@ def draw_beliefs(path: Path, rows: Mapping[str, Mapping[str, Sequence[Run]]], en
         axes.xaxis.set_major_formatter(lambda share, _: f"{share:+.0f} %" if share else "0")
         axes.locator_params(axis="x", nbins=4)
     _explain_seeds(figure)
-    write_whole(path, to_picture(figure, "png"))
+    write_atomic(path, to_picture(figure, "png"))
 
 
 def inspected(runs: Iterable[Run]) -> list[tuple[int, Inspection]]:

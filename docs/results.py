@@ -26,7 +26,7 @@ from mepg.report.runs import Run, collect
 from mepg.report.statistics import Estimate, bootstrap, interquartile_mean, normalise, probability_of_improvement
 from mepg.report.tables import short_name, to_markdown
 from mepg.run.inspection import Inspection, read_inspection
-from mepg.storage.files import write_whole
+from mepg.storage.files import write_atomic
 from mepg.storage.folder import Folder
 
 ROOT = Path(__file__).parent.parent
@@ -329,7 +329,7 @@ def draw(runs: list[Run]) -> None:
         curves[name] = all_rows._replace(panels=panels)
     curves["tasks-hours"] = curves["tasks"].over_hours
     for name, figure in curves.items():
-        write_whole(IMAGES / f"{name}.png", draw_curves(figure, over_hours=name.endswith("-hours"))["png"])
+        write_atomic(IMAGES / f"{name}.png", draw_curves(figure, over_hours=name.endswith("-hours"))["png"])
 
 
 def curves_of(rows: dict[str, list[Run]]) -> Curves:
@@ -355,6 +355,6 @@ if __name__ == "__main__":
         tidy(found)
     draw(found)
     for page, text in pages(found).items():
-        write_whole(page, text.encode())
+        write_atomic(page, text.encode())
     for folder, path in films(found) if "--films" in sys.argv else ():
         film(folder, path)

@@ -11,9 +11,9 @@ import numpy as np
 from mepg.storage.files import (
     checksum,
     read_npz,
+    read_prefix,
     read_sealed,
     read_sealed_arrays,
-    read_until,
     write_npz,
     write_sealed,
     write_sealed_arrays,
@@ -56,7 +56,7 @@ def convert(path: Path) -> bool:
     require(fingerprint, folder.evaluations_file)
     for name, sealed in result["files"].items():
         if sealed is not None and not (name == folder.evaluations_file.name and fingerprint == new):
-            read_until(path / name, Checksum(*sealed))
+            read_prefix(path / name, Checksum(*sealed))
     write_npz(folder.evaluations_file, {**arrays, "config": np.frombuffer(bytes.fromhex(new), np.uint8)})
     files = {**result["files"], folder.evaluations_file.name: checksum(folder.evaluations_file)}
     write_sealed(folder.result_file, {**result, "config": new, "files": files})

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mepg.errors import UsageError, unknown
-from mepg.training.config import A_COUNT, A_SEED, Bound, settings_of
+from mepg.training.config import COUNT, SEED, Bound, settings_of
 
 if TYPE_CHECKING:
     from mepg.scheduler.schedule import Engine
@@ -106,7 +106,7 @@ def read_settings(path: Path, parser: ArgumentParser, env: str | None, algorithm
     return {name: data[name] if name in kinds else texts[name] for name in data.keys() & known}
 
 
-def check_bound(name: str, number: int, bound: Bound = A_COUNT) -> None:
+def check_bound(name: str, number: int, bound: Bound = COUNT) -> None:
     """A UsageError if a number is too small or too large."""
     words, holds = bound
     if not holds(number):
@@ -205,7 +205,7 @@ def add_episodes(parser: ArgumentParser) -> None:
 def check_episodes(arguments: Namespace) -> None:
     """Check the arguments that `add_episodes` adds."""
     check_bound("episodes", arguments.episodes)
-    check_bound("seed", arguments.seed, A_SEED)
+    check_bound("seed", arguments.seed, SEED)
 
 
 def add_engine(parser: ArgumentParser) -> None:

@@ -399,7 +399,7 @@ def test_a_training_episode_may_go_on_for_ever_and_is_resumed():
     loop = make_loop(steps=3000, warmup=5000, replay_size=100, eval_every=5000, env=CountingEnv(None))
     for record in loop:
         assert not record.episodes
-    assert sum(map(len, loop._taken)) == 4 * 3000
+    assert sum(map(len, loop._episode_actions)) == 4 * 3000
     snapshot = loop.snapshot()
     again = make_loop(steps=3000, warmup=5000, replay_size=100, eval_every=5000, env=CountingEnv(None))
     again.replay.restore(2900, loop.replay.read(2900, 3000))

@@ -14,7 +14,7 @@ import pytest
 from mepg.cli import main
 from mepg.envs.env import Env
 from mepg.errors import UsageError
-from mepg.storage.files import Damaged, open_lock, read_json, read_npz, read_sealed_arrays, read_whole, write_whole
+from mepg.storage.files import Damaged, open_lock, read_json, read_npz, read_sealed_arrays, read_whole, write_atomic
 from mepg.storage.folder import Folder
 from mepg.storage.policy import load_policy
 from mepg.training.config import Config
@@ -103,7 +103,7 @@ def test_nothing_is_written_where_a_link_leads(tmp_path):
     run.mkdir()
     for name in (".run.json.writing", "run.json", ".lock"):
         (run / name).symlink_to(precious)
-    write_whole(run / "run.json", b"{}")
+    write_atomic(run / "run.json", b"{}")
     with pytest.raises(OSError, match="symbolic"):
         open_lock(run / ".lock")
     assert precious.read_text() == "dear to me"

@@ -73,7 +73,7 @@ def test_twice_longer_and_before_the_first_evaluation(tmp_path, best_at_the_old_
 def test_a_process_may_die_at_any_point_of_it(tmp_path, best_at_the_old_end, monkeypatch):
     sit(SHORT, tmp_path / "short")
     once = sit(LONG, tmp_path / "once").folder.path
-    points = [(Folder, "write_evaluations"), (Folder, "lengthen"), (module, "best_step"), (module, "open_logs")]
+    points = [(Folder, "write_evaluations"), (Folder, "set_steps"), (module, "best_step"), (module, "open_logs")]
     for where, name in points:
         for again in (SHORT, LONG):
             path = shutil.copytree(tmp_path / "short", tmp_path / f"{name}-{again.steps}")

@@ -52,7 +52,7 @@ def test_a_folder_that_cannot_be_made_is_no_reason_to_stop(tmp_path):
 
 
 def test_the_oldest_make_room(tmp_path, monkeypatch):
-    monkeypatch.setattr(compilation_cache, "MOST_BYTES", 250)
+    monkeypatch.setattr(compilation_cache, "MAX_CACHE_BYTES", 250)
     for age in range(4):
         file = tmp_path / f"{age}"
         file.write_bytes(b"x" * 100)

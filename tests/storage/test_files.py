@@ -21,14 +21,14 @@ ARRAYS = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "count": np.array(7
 
 def test_a_file_is_whole_or_the_one_before(tmp_path, monkeypatch):
     path = tmp_path / "a.json"
-    files.write_whole(path, b"before")
+    files.write_atomic(path, b"before")
 
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space") as raised:
-        files.write_whole(path, b"after, and longer")
+        files.write_atomic(path, b"after, and longer")
     assert raised.value.filename == str(path)
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("a.json", b"before")]
 
@@ -36,11 +36,11 @@ def test_a_file_is_whole_or_the_one_before(tmp_path, monkeypatch):
 def test_what_a_process_died_over_is_not_written_through(tmp_path):
     (tmp_path / "dear").write_text("to me")
     (tmp_path / ".a.writing").symlink_to(tmp_path / "dear")
-    files.write_whole(tmp_path / "a", b"new")
+    files.write_atomic(tmp_path / "a", b"new")
     assert ((tmp_path / "a").read_bytes(), (tmp_path / "dear").read_text()) == (b"new", "to me")
     (tmp_path / "folder").mkdir()
     with pytest.raises(UsageError, match="exists and is not a file"):
-        files.write_whole(tmp_path / "folder", b"new")
+        files.write_atomic(tmp_path / "folder", b"new")
 
 
 def test_whatever_a_process_died_over_is_replaced(tmp_path):
@@ -49,7 +49,7 @@ def test_whatever_a_process_died_over_is_replaced(tmp_path):
     ways = [aside.touch, lambda: os.mkfifo(aside), lambda: aside.hardlink_to(tmp_path / "dear")]
     for leave_behind in [*ways, lambda: aside.symlink_to("nowhere")]:
         leave_behind()
-        files.write_whole(tmp_path / "a", b"new")
+        files.write_atomic(tmp_path / "a", b"new")
         assert (tmp_path / "a").read_bytes() == b"new"
         assert not os.path.lexists(aside)
     assert (tmp_path / "dear").read_text() == "dear"
@@ -58,7 +58,7 @@ def test_whatever_a_process_died_over_is_replaced(tmp_path):
 @pytest.mark.parametrize("name", ["x" * 255, "é" * 127, "😀" * 63, os.fsdecode(b"\xff" * 255)])
 def test_a_name_may_be_as_long_as_the_system_allows(name, tmp_path):
     for path in (tmp_path / name, tmp_path / name[:-1]):  # of which the beginning is the same
-        files.write_whole(path, path.name.encode(errors="surrogateescape"))
+        files.write_atomic(path, path.name.encode(errors="surrogateescape"))
     assert {path.name: os.fsdecode(path.read_bytes()) for path in tmp_path.iterdir()} == {
         name: name,
         name[:-1]: name[:-1],
@@ -68,10 +68,10 @@ def test_a_name_may_be_as_long_as_the_system_allows(name, tmp_path):
 WRITES = """
 import sys
 from pathlib import Path
-from mepg.storage.files import write_whole
+from mepg.storage.files import write_atomic
 path, letter = Path(sys.argv[1]), sys.argv[2].encode()
 for _ in range(200):
-    write_whole(path, letter * 100_000)
+    write_atomic(path, letter * 100_000)
     content = path.read_bytes()
     assert len(content) == 100_000 and len(set(content)) == 1, "half a file"
 """
@@ -91,7 +91,7 @@ def test_one_that_is_killed_does_not_hold_up_the_next(tmp_path):
     first = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / ".a.writing")], stdout=subprocess.PIPE)
     first.stdout.readline()
     with ThreadPoolExecutor() as threads:
-        second = threads.submit(files.write_whole, tmp_path / "a", b"second")
+        second = threads.submit(files.write_atomic, tmp_path / "a", b"second")
         with pytest.raises(TimeoutError):
             second.result(0.3)  # it waits
         first.kill()
@@ -145,11 +145,11 @@ def test_what_a_file_held_when_it_was_sealed(tmp_path):
     path.write_text("step\n1000\n")
     sealed = files.checksum(path)
     path.write_text("step\n1000\n2000\n")
-    assert files.read_until(path, sealed) == b"step\n1000\n", "more may follow"
+    assert files.read_prefix(path, sealed) == b"step\n1000\n", "more may follow"
     for text in ("step\n1001\n2000\n", "step\n"):
         path.write_text(text)
         with pytest.raises(Damaged, match="does not match its checksum"):
-            files.read_until(path, sealed)
+            files.read_prefix(path, sealed)
     assert isinstance(sealed, Checksum)
 
 

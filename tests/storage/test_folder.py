@@ -47,16 +47,16 @@ def test_who_only_looks_is_in_nobodys_way(tmp_path, monkeypatch):
 
 def test_only_this_very_run_may_go_on_in_it(tmp_path):
     folder = Folder(tmp_path / "run")
-    folder.check_free_for(CONFIG)
+    folder.require_same_config(CONFIG)
     folder.claim(CONFIG, SPACES).close()
-    folder.check_free_for(CONFIG)
+    folder.require_same_config(CONFIG)
     with pytest.raises(
         UsageError, match=r"holds another run \(spec\.discount=0\.99 there, 0\.9 here, seed=0 there, 3 "
     ):
-        folder.check_free_for(Config.make("me-sac", ["discount=0.9"], env="Pendulum-v1", seed=3))
+        folder.require_same_config(Config.make("me-sac", ["discount=0.9"], env="Pendulum-v1", seed=3))
     folder.config_file.rename(tmp_path / "run" / "thesis.txt")
     with pytest.raises(UsageError, match="holds other files"):
-        folder.check_free_for(CONFIG)
+        folder.require_same_config(CONFIG)
 
 
 def test_a_result_is_this_runs_and_seals_what_was_measured(tmp_path):

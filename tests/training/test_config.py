@@ -9,7 +9,7 @@ import pytest
 from mepg.core.types import Part, Sizes
 from mepg.errors import UsageError
 from mepg.settings import digest, to_json
-from mepg.training.config import A_COUNT, Config, SessionOptions, check_settings, setting, settings_of
+from mepg.training.config import COUNT, Config, SessionOptions, check_settings, setting, settings_of
 
 GOOD = Config.make("me-sac", env="Pendulum-v1").to_json()
 
@@ -67,7 +67,7 @@ def test_every_kind_of_setting():
     @dataclass(frozen=True)
     class Some:
         word: str = setting("yes", "any word", "WORD")
-        rate: float = setting(0.5, "a rate", "X", A_COUNT)
+        rate: float = setting(0.5, "a rate", "X", COUNT)
         names: tuple[str, ...] = setting((), "names", "NAME,...")
         plain: int = 3  # not for people
 

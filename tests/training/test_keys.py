@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mepg.training.keys import Fractions, episode_seed, generator
+from mepg.training.keys import UniformStream, episode_seed, generator
 
 
 def test_keys_are_derived():
@@ -20,7 +20,7 @@ def test_training_and_evaluation_never_share_a_seed():
 
 
 def test_fractions_are_a_function_of_the_step():
-    forward, backward = Fractions(0, "replay", 4), Fractions(0, "replay", 4)
+    forward, backward = UniformStream(0, "replay", 4), UniformStream(0, "replay", 4)
     steps = [1, 2, 63, 64, 65, 200]
     drawn = {step: forward(step) for step in steps}
     for step in reversed(steps):
@@ -29,4 +29,4 @@ def test_fractions_are_a_function_of_the_step():
     every = np.concatenate([forward(step) for step in range(1, 2000)])
     assert 0 <= every.min() < every.max() < 1
     assert every.mean() == pytest.approx(0.5, abs=0.02)
-    assert not np.array_equal(Fractions(1, "replay", 4)(1), drawn[1])
+    assert not np.array_equal(UniformStream(1, "replay", 4)(1), drawn[1])

@@ -18,16 +18,16 @@ from mepg.envs.simulators import full_id
 from mepg.errors import UsageError
 from mepg.storage.checkpoint import Checkpoints
 from mepg.storage.files import (
-    MOST_BYTES,
+    MAX_FILE_BYTES,
     Arrays,
     Damaged,
     count,
     from_npz,
     from_zip,
-    is_there,
+    path_exists,
     read_whole,
     to_npz,
-    write_whole,
+    write_atomic,
 )
 from mepg.storage.folder import Folder
 from mepg.storage.identity import Identity
@@ -106,9 +106,9 @@ def read_model(location: Location, env: Any = None) -> SavedModel:
     try:
         if isinstance(location, str | Path):
             path = Path(location)
-            if is_there(path / "run.json"):
+            if path_exists(path / "run.json"):
                 return _read_run(Folder(path), env)
-            if not is_there(with_suffix(path, ".zip")):
+            if not path_exists(with_suffix(path, ".zip")):
                 raise UsageError(f"there is neither a model {with_suffix(path, '.zip')} nor a run {path}")
         about, arrays = read_archive(location)
     except Damaged as damage:
@@ -126,7 +126,7 @@ def read_model(location: Location, env: Any = None) -> SavedModel:
 
 def run_folder(location: Location) -> Folder:
     """The folder of a run; a UsageError if it is something else."""
-    if not isinstance(location, str | Path) or not is_there(Path(location) / "run.json"):
+    if not isinstance(location, str | Path) or not path_exists(Path(location) / "run.json"):
         raise UsageError(f"best=True: {name_of(location)} is not the folder of a run, which keeps its best policy")
     return Folder(Path(location))
 
@@ -180,7 +180,7 @@ def write(location: Location, suffix: str, content: bytes) -> None:
     if isinstance(location, str | Path):
         path = with_suffix(location, suffix)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, content)
+        write_atomic(path, content)
         return
     try:
         location.write(content)
@@ -194,7 +194,7 @@ def _read(location: Location, suffix: str) -> bytes:
     try:
         if location.seekable():
             size = location.seek(0, io.SEEK_END)
-            if size > MOST_BYTES:
+            if size > MAX_FILE_BYTES:
                 raise Damaged(f"{name_of(location)} has {size:,} bytes, more than are ever written")
             location.seek(0)  # it may just have been written
         content = location.read()

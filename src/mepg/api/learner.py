@@ -125,7 +125,7 @@ class Learner:
             learner = self._in_envs(model_config, envs, self._env_id, learning_lock)
             learner.loop.replay.restore_from(now.replay)
             learner.loop.restore(snapshot)
-            learner.loop.left = now.left
+            learner.loop.envs_disturbed = now.envs_disturbed
         else:
             replay = None
             if now.replay is not None:
@@ -180,4 +180,4 @@ class Learner:
         """Note that the user is about to use the environments: `learn` then begins new episodes."""
         self._learning_lock.refuse_other_threads("its environments are in use; make others to evaluate in")
         if isinstance(self.training, Loop):
-            self.training.left = True
+            self.training.envs_disturbed = True

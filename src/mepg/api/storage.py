@@ -16,7 +16,7 @@ from mepg.storage.checkpoint import flatten, unflatten
 from mepg.storage.files import Damaged
 from mepg.storage.folder import versions
 from mepg.storage.identity import Identity
-from mepg.storage.policy import read_best, ready_to_learn
+from mepg.storage.policy import read_best, restore_trainables
 from mepg.training.config import Config
 from mepg.training.loop import Loop
 from mepg.training.program import Program
@@ -146,7 +146,7 @@ def restore(
         raise UsageError(f"{name_of(path)} is damaged: {damage}") from None
     if best:
         networks, steps, _ = read_best(run_folder(path), saved_config, program.template)
-        state = ready_to_learn(networks, program.template)
+        state = restore_trainables(networks, program.template)
     training = TrainingState(program.flatten(state), steps, saved.episodes, None)
     return Learner(config, spaces, program, training, learning_lock)
 

@@ -23,7 +23,7 @@ from mepg.bench.peers import Peer
 from mepg.bench.worker import Task
 from mepg.errors import RunFailure, UsageError, unknown
 from mepg.signals import cleaning_up
-from mepg.storage.files import Damaged, count, finite, is_there, not_writable, read_sealed, write_sealed
+from mepg.storage.files import Damaged, count, finite, not_writable, path_exists, read_sealed, write_sealed
 from mepg.storage.folder import versions
 
 EPISODES, IN_A_ROW = 10, 3  # of an evaluation; evaluations that are averaged
@@ -107,7 +107,7 @@ def read_results(folder: Path, heats: Iterable[Heat]) -> tuple[Results, dict[Hea
     for heat in heats:
         path = heat.file(folder)
         try:
-            if is_there(path):
+            if path_exists(path):
                 results[heat] = _read(path, heat)
         except (Damaged, UsageError) as error:
             problems[heat] = f"{path} cannot be used: {error}; delete it, and the heat is run again"

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from mepg.bench.measure import ANT, AS_PEERS, AS_SBX, HOPPER, MAIN, PENDULUM
 from mepg.paper.experiments import select
 from mepg.paper.tables import paper_table
-from mepg.storage.files import write_whole
+from mepg.storage.files import write_atomic
 from mepg.words import many
 
 Results = Mapping[str, Any]
@@ -202,7 +202,7 @@ def draw(results: Results, path: Path) -> None:
     figure.tight_layout()
     picture = io.BytesIO()
     figure.savefig(picture, format="png", dpi=150)
-    write_whole(path, picture.getvalue())
+    write_atomic(path, picture.getvalue())
 
 
 def _speed(loop: Mapping[str, float] | None) -> str:

@@ -52,7 +52,7 @@ def answer(arguments: Arguments) -> Answer:
     from mepg.bench.peers import prepare
     from mepg.bench.show import draw, to_markdown, updates_table
     from mepg.envs.env import Env
-    from mepg.storage.files import write_json, write_whole
+    from mepg.storage.files import write_atomic, write_json
 
     flags.check_bound("rounds", arguments.rounds)
     for name in arguments.algorithms:
@@ -71,7 +71,7 @@ def answer(arguments: Arguments) -> Answer:
     results["about"]["peers"] = {peer.name: peer.versions for peer in peers}
     write_json(out / "bench.json", results)
     text = to_markdown(results)
-    write_whole(out / "bench.md", text.encode())
+    write_atomic(out / "bench.md", text.encode())
     draw(results, out / "bench.png")
     if not arguments.json:
         Console().print(Markdown(text))
@@ -100,7 +100,7 @@ def _race(arguments: Arguments) -> Answer:
     from mepg.bench.race import SEEDS, choose, read_results, run, solved_after
     from mepg.bench.race_show import draw, to_markdown
     from mepg.scheduler.schedule import claim
-    from mepg.storage.files import write_whole
+    from mepg.storage.files import write_atomic
 
     out = arguments.out or Path("results", "race")
     wanted = choose(arguments.algorithms, arguments.envs, arguments.seeds)
@@ -121,9 +121,9 @@ def _race(arguments: Arguments) -> Answer:
         lines += [f"{name} is not installed, and was left out: add --against {name}" for name in absent]
         if results:
             text = to_markdown(results)
-            write_whole(out / "race.md", text.encode() + b"\n")
+            write_atomic(out / "race.md", text.encode() + b"\n")
             for kind, picture in draw(results).items():
-                write_whole(out / f"race.{kind}", picture)
+                write_atomic(out / f"race.{kind}", picture)
             lines = [text, "", *lines, f"-> {out}: {len(results)} heats; race.md, race.png, race.svg"]
     data = {
         "heats": [

@@ -21,7 +21,7 @@ def add_arguments(parser: Parser) -> None:
 def answer(arguments: Arguments) -> Answer:
     from mepg.report.inspection import MAX_RUNS, describe, draw_inspections
     from mepg.run.inspection import inspect_run, write_inspection
-    from mepg.storage.files import not_writable, write_whole
+    from mepg.storage.files import not_writable, write_atomic
     from mepg.storage.folder import Folder
 
     flags.check_episodes(arguments)
@@ -37,14 +37,14 @@ def answer(arguments: Arguments) -> Answer:
         found.append(inspect_run(folder, arguments.episodes, arguments.seed, arguments.env))
         try:
             write_inspection(folder, found[-1])
-            write_whole(folder.inspection_picture, draw_inspections(found[-1:]))
+            write_atomic(folder.inspection_picture, draw_inspections(found[-1:]))
         except OSError as error:
             raise not_writable(folder.path, error) from None
         written.append(folder.inspection_picture)
         arguments.say(f"{describe(found[-1])}\n  -> {written[-1]}")
     if len(found) > 1:
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(arguments.out, draw_inspections(found))
+        write_atomic(arguments.out, draw_inspections(found))
         written.append(arguments.out)
         text = f"{arguments.out}: {many(len(found), 'run')} side by side"
     return Answer({"runs": [one.figures() for one in found], "pictures": [str(path) for path in written]}, text)

@@ -14,7 +14,7 @@ def add_arguments(parser: Parser) -> None:
 def answer(arguments: Arguments) -> Answer:
     from mepg.report.figures import draw_curves, variant_curves
     from mepg.report.runs import collect
-    from mepg.storage.files import write_whole
+    from mepg.storage.files import write_atomic
 
     kind = arguments.out.suffix.removeprefix(".")
     if kind not in ("png", "svg"):
@@ -25,7 +25,7 @@ def answer(arguments: Arguments) -> Answer:
         reason = f"{problems[0].path} {problems[0].reason}" if problems else "no run has been evaluated yet"
         raise UsageError(f"there is nothing to plot: {reason}")
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(arguments.out, draw_curves(curves)[kind])
+    write_atomic(arguments.out, draw_curves(curves)[kind])
     left_out = [f"left out: {problem.path} {problem.reason}" for problem in problems]
     drawn = sum(map(len, curves.panels.values()))
     data = {"picture": str(arguments.out), "runs": len(runs), "curves": drawn, "left_out": left_out}

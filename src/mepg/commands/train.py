@@ -36,7 +36,7 @@ def answer(arguments: Arguments) -> Answer:
         arguments.parser.error("the following arguments are required: --env, or a --config that sets it")
     from mepg.display import Display, preparing
     from mepg.run.session import Session
-    from mepg.storage.files import is_there
+    from mepg.storage.files import path_exists
     from mepg.storage.folder import Folder
 
     if arguments.algorithm is None:
@@ -60,7 +60,7 @@ def answer(arguments: Arguments) -> Answer:
             if session.result is None:
                 return _stopped(session)
         result, title = session.result, "Finished"
-    if not is_there(folder.curve_file):
+    if not path_exists(folder.curve_file):
         from mepg.report.figures import draw_learning_curve  # a slow import: not before the first step
 
         run = f"{config.algorithm} on {config.env}, seed {config.seed}"

@@ -14,7 +14,7 @@ from mepg.envs.env import Env
 from mepg.envs.video import Video
 from mepg.errors import RunFailure, UsageError
 from mepg.settings import describe
-from mepg.storage.files import write_whole
+from mepg.storage.files import write_atomic
 from mepg.storage.folder import Folder
 from mepg.storage.policy import Policy, load_policy
 from mepg.training.config import Config, settings_of
@@ -43,7 +43,7 @@ def write_card(folder: Folder, path: Path, env_id: str | None = None) -> tuple[l
     except (UsageError, RunFailure) as error:
         problem = str(error)
     text = _text(folder, policy, evaluations, None if problem else video.name)
-    write_whole(path, text.encode())
+    write_atomic(path, text.encode())
     return [path] if problem else [path, video], problem
 
 

@@ -30,7 +30,7 @@ from mepg.export.operations import ACTION, OBS, PolicyProgram, trace
 from mepg.export.standalone import load_policy as load_standalone
 from mepg.export.standalone import run
 from mepg.jax_defaults import with_jax_defaults
-from mepg.storage.files import write_whole
+from mepg.storage.files import write_atomic
 from mepg.storage.folder import Folder
 from mepg.storage.policy import Policy, load_policy
 from mepg.training.config import Config
@@ -98,7 +98,7 @@ def export_onnx(source: Source, path: Path) -> Exported:
     session = open_session(content)
     checked = _check(source, lambda obs: session.run([ACTION], {OBS: obs})[0])
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, content)
+    write_atomic(path, content)
     return checked._replace(files=[path])
 
 
@@ -118,7 +118,7 @@ def export_c(source: Source, path: Path) -> Exported:
         actions, seconds = run_compiled(compiler, header, sizes, source.obs, CALLS // OBSERVATIONS)
         checked = Exported([], *_compare(source, actions.reshape(source.actions.shape)), seconds)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, header.encode())
+    write_atomic(path, header.encode())
     return checked._replace(files=[path])
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from mepg.export import standalone
 from mepg.export.operations import PolicyProgram
-from mepg.storage.files import not_writable, write_whole
+from mepg.storage.files import not_writable, write_atomic
 
 
 def to_npz(program: PolicyProgram, layout: str = "") -> bytes:
@@ -29,6 +29,6 @@ def write_numpy(folder: Path, npz: bytes) -> list[Path]:
     except OSError as error:
         raise not_writable(folder, error) from None
     arrays, module = folder / "policy.npz", folder / "policy.py"
-    write_whole(arrays, npz)
-    write_whole(module, Path(standalone.__file__).read_bytes())
+    write_atomic(arrays, npz)
+    write_atomic(module, Path(standalone.__file__).read_bytes())
     return [arrays, module]

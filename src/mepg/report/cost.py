@@ -18,7 +18,7 @@ import numpy as np
 from mepg.algos import find
 from mepg.errors import UsageError
 from mepg.report.runs import Run
-from mepg.storage.files import Damaged, Unreadable, finite, is_there, read_json
+from mepg.storage.files import Damaged, Unreadable, finite, path_exists, read_json
 from mepg.words import many
 
 
@@ -34,7 +34,7 @@ def find_speeds(paths: Iterable[Path]) -> MeasuredSpeeds | None:
     for path in paths:
         exists = False
         with contextlib.suppress(Unreadable):  # a folder that we may not enter: its runs are left out, by name
-            exists = is_there(path / "bench.json")
+            exists = path_exists(path / "bench.json")
         if exists:
             return read_speeds(path / "bench.json")
     return None

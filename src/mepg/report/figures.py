@@ -19,7 +19,7 @@ from mepg.report.long_format import PublishedCurve, on_environments
 from mepg.report.runs import Evaluated, Run
 from mepg.report.statistics import Floats
 from mepg.report.tables import group_variants, short_name
-from mepg.storage.files import write_whole
+from mepg.storage.files import write_atomic
 from mepg.training.loop import Evaluations
 from mepg.words import many
 
@@ -136,7 +136,7 @@ def draw_learning_curve(path: Path, title: str, evaluations: Evaluations) -> Non
     )
     axes.set(title=title, ylabel=f"return: mean and range of {many(results.shape[1], 'episode')}")
     show_steps(axes, "environment steps")
-    write_whole(path, to_picture(figure, "png"))
+    write_atomic(path, to_picture(figure, "png"))
 
 
 @STYLE

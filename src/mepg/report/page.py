@@ -35,7 +35,7 @@ from mepg.report.tables import (
     variant_tables,
 )
 from mepg.run.inspection import Inspection, read_inspection
-from mepg.storage.files import not_writable, write_whole
+from mepg.storage.files import not_writable, write_atomic
 from mepg.storage.folder import Folder
 from mepg.training.config import Config
 from mepg.words import many
@@ -151,7 +151,7 @@ def write_file(path: Path, text: str) -> None:
     """A file of the user's choice."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, text.encode("utf-8", "replace"))
+        write_atomic(path, text.encode("utf-8", "replace"))
     except OSError as error:
         raise not_writable(path.parent, error) from None
 
@@ -162,8 +162,8 @@ def _write(out: Path, folder: Path, html: bytes, files: dict[str, bytes]) -> Non
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
-            write_whole(folder / name, content)
-        write_whole(out, html)  # last: a page never links to files that do not exist
+            write_atomic(folder / name, content)
+        write_atomic(out, html)  # last: a page never links to files that do not exist
     except OSError as error:
         raise not_writable(out.parent, error) from None
 

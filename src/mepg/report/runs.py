@@ -13,9 +13,9 @@ import numpy.typing as npt
 from mepg.errors import UsageError
 from mepg.report.statistics import Floats
 from mepg.run.session import mean_of_five_best
-from mepg.storage.files import Damaged, Unreadable, finite, is_there, read_sealed_arrays
+from mepg.storage.files import Damaged, Unreadable, finite, path_exists, read_sealed_arrays
 from mepg.storage.folder import Folder, Result
-from mepg.storage.policy import require_its_own
+from mepg.storage.policy import require_same_run
 from mepg.training.config import Config
 from mepg.words import many
 
@@ -146,9 +146,9 @@ def _folders(path: Path) -> Iterator[tuple[Path, str | None]]:
             links += [link for name in (*folders, *sorted(files)) if (link := Path(parent, name)).is_symlink()]
     for link in links:  # last, so that a run goes by its own name
         try:
-            if not is_there(link):
+            if not path_exists(link):
                 yield link, "is a link that leads nowhere"
-            elif is_there(link / "run.json"):
+            elif path_exists(link / "run.json"):
                 yield link, None
             elif link.is_dir():
                 yield link, "is a link to a folder of others: name that folder itself"
@@ -162,7 +162,7 @@ def _folders(path: Path) -> Iterator[tuple[Path, str | None]]:
 
 def _evaluations(folder: Folder, config: Config, result: Result | None) -> tuple[npt.NDArray[np.int64], Floats]:
     """Steps and returns, which have to be those that the config asks for, from the first on."""
-    if not is_there(folder.evaluations_file):
+    if not path_exists(folder.evaluations_file):
         if result is not None:
             raise UsageError(f"{folder.path} holds a finished run without its {folder.evaluations_file.name}")
         return np.zeros(0, np.int64), np.zeros((0, config.eval_episodes))
@@ -178,7 +178,7 @@ def _evaluations(folder: Folder, config: Config, result: Result | None) -> tuple
         raise UsageError(
             f"{folder.path} holds a finished run with {len(evaluations)} of {many(expected, 'evaluation')}"
         )
-    if result is None and len(evaluations) == expected and not is_there(folder.path / "checkpoints"):
+    if result is None and len(evaluations) == expected and not path_exists(folder.path / "checkpoints"):
         raise UsageError(f"{folder.path} holds a finished run without its {folder.result_file.name}")
     returns = np.array([[episode.total for episode in episodes] for episodes in evaluations.values()], float)
     if not np.isfinite(returns).all():
@@ -217,8 +217,8 @@ def _interpolated(steps: npt.NDArray[np.int64], known_steps: Floats, seconds: Fl
 def _check_policies(folder: Folder, config: Config) -> None:
     """A policy that lies beside the results has to be this run's, as it was written."""
     for path in (folder.policy_file, folder.best_file):
-        if is_there(path):
-            require_its_own(path, read_sealed_arrays(path)[1], config)
+        if path_exists(path):
+            require_same_run(path, read_sealed_arrays(path)[1], config)
 
 
 def _check_result(folder: Folder, config: Config, result: dict[str, Any], returns: Floats) -> tuple[float, float]:

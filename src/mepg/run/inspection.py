@@ -28,7 +28,7 @@ from mepg.envs.env import Env
 from mepg.errors import UsageError
 from mepg.jax_defaults import with_jax_defaults
 from mepg.storage.checkpoint import Checkpoints
-from mepg.storage.files import Damaged, count, finite, is_there, read_sealed, write_sealed
+from mepg.storage.files import Damaged, count, finite, path_exists, read_sealed, write_sealed
 from mepg.storage.folder import Folder
 from mepg.storage.policy import Policy, load_policy
 from mepg.training import evaluate
@@ -260,7 +260,7 @@ def _as_drawn(number: float) -> float:
 
 def read_inspection(folder: Folder) -> Inspection | None:
     """What `write_inspection` wrote, or None; a UsageError if it is something else."""
-    if not is_there(folder.inspection_file):
+    if not path_exists(folder.inspection_file):
         return None
     try:
         data = read_sealed(folder.inspection_file)

@@ -17,7 +17,16 @@ from mepg.envs.spaces import Spaces
 from mepg.envs.watchdog import Watchdog
 from mepg.errors import RunFailure, UsageError, with_cause
 from mepg.storage.checkpoint import Checkpoint, Checkpoints, TimeSpent
-from mepg.storage.files import Checksum, Damaged, Unreadable, checksum, is_there, read_until, read_whole, write_whole
+from mepg.storage.files import (
+    Checksum,
+    Damaged,
+    Unreadable,
+    checksum,
+    path_exists,
+    read_prefix,
+    read_whole,
+    write_atomic,
+)
 from mepg.storage.folder import Folder, versions
 from mepg.storage.identity import Identity
 from mepg.storage.logs import check, open_logs
@@ -42,7 +51,7 @@ class Session:
         self.folder = Folder(path)
         if self.folder.finished(config) is not None:
             raise UsageError(f"{path} holds this run, finished: there is nothing left to do")
-        if config.backend == "auto" and is_there(self.folder.config_file):
+        if config.backend == "auto" and path_exists(self.folder.config_file):
             config = replace(config, backend=self.folder.config().backend)  # a run keeps the one it began with
         self.config = config
         self._require_replay()
@@ -90,9 +99,9 @@ class Session:
     def _require_replay(self) -> None:
         """Refuse to continue a finished run whose replay buffer was not kept."""
         folder = self.folder
-        if not is_there(folder.policy_file) or is_there(folder.replay_folder):
+        if not path_exists(folder.policy_file) or path_exists(folder.replay_folder):
             return
-        if not is_there(folder.result_file):
+        if not path_exists(folder.result_file):
             raise UsageError(f"{folder.path} holds a finished run, but its {folder.result_file.name} is gone")
         done = many(folder.config().steps, "step")
         raise UsageError(
@@ -218,7 +227,7 @@ class Session:
             self.notes.append(f"resumed at step {step:,}")
             self.saved_at = step
             return
-        if is_there(self.folder.result_file):
+        if path_exists(self.folder.result_file):
             raise UsageError(f"{self.folder.path} cannot be made longer: its checkpoints are damaged")
         if steps:
             self.loop.replay.count = 0
@@ -239,29 +248,29 @@ class Session:
                 folder.write_evaluations(self.config, loop.evaluations)
             else:
                 folder.evaluations_file.unlink(missing_ok=True)
-            self._open.enter_context(folder.lengthen(self.config))
+            self._open.enter_context(folder.set_steps(self.config))
         step, aside = best_step(folder), folder.earlier_best_file
         if step is None or step % self.config.eval_every == 0:
             aside.unlink(missing_ok=True)
         elif not self.config.evaluates_at(step):
-            aside.replace(folder.best_file) if is_there(aside) else folder.best_file.unlink()
+            aside.replace(folder.best_file) if path_exists(aside) else folder.best_file.unlink()
 
     def _set_best_aside(self) -> None:
         """Keep the best policy so far: the last step's evaluation does not count if the run is made longer."""
         best, aside = self.folder.best_file, self.folder.earlier_best_file
-        if is_there(best) and not is_there(aside):
+        if path_exists(best) and not path_exists(aside):
             self.checkpoints.make_folders()
-            write_whole(aside, read_whole(best))
+            write_atomic(aside, read_whole(best))
 
     def _check_metrics(self, sealed: Checksum | None) -> None:
         """A file whose rows are not those that were written is renamed; the run itself does not need it."""
         try:
             if sealed is not None:
-                read_until(self.folder.metrics_file, sealed)
+                read_prefix(self.folder.metrics_file, sealed)
         except Damaged as damage:
             path = self.folder.metrics_file
             aside = path.with_suffix(".csv.damaged")
-            if is_there(path):
+            if path_exists(path):
                 path.rename(aside)
                 self.notes.append(f"{damage}; the damaged file was renamed to {aside.name}, and a new one was started")
             else:

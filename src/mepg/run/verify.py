@@ -10,9 +10,9 @@ import numpy as np
 
 from mepg.errors import UsageError, failures_at
 from mepg.storage.checkpoint import flatten
-from mepg.storage.files import Damaged, count, finite, is_there
+from mepg.storage.files import Damaged, count, finite, path_exists
 from mepg.storage.folder import Folder, Result, versions
-from mepg.storage.policy import online_networks, read_networks, ready_to_learn
+from mepg.storage.policy import online_networks, read_networks, restore_trainables
 from mepg.training.assembly import open_loop
 from mepg.training.config import Config
 from mepg.training.evaluate import Episode, mean_return
@@ -145,7 +145,7 @@ def _published_policies(
     """The published policies, and a verdict on each that cannot be the run's own whatever is computed."""
     found, verdicts = [], []
     for path, step in ((folder.policy_file, max(evaluations)), (folder.best_file, _best(evaluations))):
-        if not is_there(path):
+        if not path_exists(path):
             continue
         try:
             networks, about = read_networks(path, config, template)
@@ -189,7 +189,7 @@ def _compare_networks(policy: _PublishedPolicy, state: Any, same_rounding: bool)
 
 def _play(policy: _PublishedPolicy, loop: Loop, same_rounding: bool) -> PolicyVerdict:
     """Play it on the seeds of its evaluation, and compare; `same_rounding`: see `_compare_networks`."""
-    loop.restart(ready_to_learn(policy.networks, loop.program.template), policy.step, 0)
+    loop.restart(restore_trainables(policy.networks, loop.program.template), policy.step, 0)
     with failures_at(policy.file):
         episodes = loop.evaluate()
     differences = _differences(policy.step, *(_episode_numbers(each) for each in (policy.episodes, episodes)))

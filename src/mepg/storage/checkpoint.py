@@ -1,10 +1,10 @@
-"""Checkpoints: the networks and counters in one small file each, the replay buffer in pieces that never change.
+"""Checkpoints: the networks and counters in one small file each, the replay buffer in chunks that never change.
 
     checkpoints/000010000.json           its manifest, with checksums: written last, so until then it does not count
     checkpoints/000010000.safetensors    the agent's state and the run's counters
     replay/000005000-000010000.safetensors   the rows that are new, or have changed, since the previous checkpoint
 
-A piece of the replay buffer is written once, with the checkpoint that needs it, and removed when the
+A chunk of the replay buffer is written once, with the checkpoint that needs it, and removed when the
 ring has moved past it. Nothing is ever overwritten, so a run that dies while it writes a checkpoint
 still has the one before, ring and all.
 """
@@ -28,7 +28,7 @@ from mepg.storage.files import (
     Damaged,
     count,
     finite,
-    names_in,
+    list_names,
     read_arrays,
     read_sealed,
     write_arrays,
@@ -41,10 +41,10 @@ from mepg.training.replay import Replay
 from mepg.words import many
 
 FORMAT = 6
-KEPT = 2  # checkpoints: the last one, and the one before in case the last is damaged
+KEEP_LAST = 2  # checkpoints: the last one, and the one before in case the last is damaged
 
 
-class Piece(NamedTuple):
+class ReplayChunk(NamedTuple):
     """Rows number `start` to `stop` of the replay buffer, in a file."""
 
     start: int
@@ -79,7 +79,7 @@ class Checkpoints:
         self.folder = folder / "checkpoints"
         self.replay_folder = folder / "replay"
         self._config = config
-        self._pieces: list[Piece] = []  # of the run under way
+        self._chunks: list[ReplayChunk] = []  # of the run under way
 
     def make_folders(self) -> None:
         for folder in (self.folder, self.replay_folder):
@@ -91,13 +91,13 @@ class Checkpoints:
         """Write what `load` reads."""
         snapshot = checkpoint.snapshot
         self.make_folders()
-        start = max(replay.changed_from, replay.oldest)
+        start = max(replay.dirty_from, replay.oldest)
         if start < replay.count:
-            piece = Piece(start, replay.count, "")
-            sha256 = write_arrays(self.replay_folder / piece.name, {"rows": replay.read(start, replay.count)})
-            self._pieces.append(piece._replace(sha256=sha256))
-            replay.changed_from = replay.count
-        self._pieces = [piece for piece in self._pieces if piece.stop > replay.oldest]
+            chunk = ReplayChunk(start, replay.count, "")
+            sha256 = write_arrays(self.replay_folder / chunk.name, {"rows": replay.read(start, replay.count)})
+            self._chunks.append(chunk._replace(sha256=sha256))
+            replay.dirty_from = replay.count
+        self._chunks = [chunk for chunk in self._chunks if chunk.stop > replay.oldest]
 
         arrays = flatten(snapshot.state, "agent") | flatten(snapshot.carry, "carry")
         arrays |= {f"actions.{index}": actions for index, actions in enumerate(snapshot.actions)}
@@ -114,7 +114,7 @@ class Checkpoints:
             "seconds": list(checkpoint.spent),
             "metrics": checkpoint.metrics,
             "rows": replay.count,
-            "replay": [list(piece) for piece in self._pieces],
+            "replay": [list(chunk) for chunk in self._chunks],
         }
         write_sealed(self._path(snapshot.step, "json"), content)
         self._prune(snapshot.step)
@@ -125,7 +125,7 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """The steps at which there are checkpoints, the newest first."""
-        found = (re.fullmatch(r"([0-9]{9,18})\.json", name) for name in names_in(self.folder))
+        found = (re.fullmatch(r"([0-9]{9,18})\.json", name) for name in list_names(self.folder))
         return sorted((int(each[1]) for each in found if each), reverse=True)
 
     def load(self, step: int, like: Snapshot, replay: Replay) -> Checkpoint:
@@ -136,19 +136,19 @@ class Checkpoints:
         content = self._manifest(step)
         try:
             snapshot = self._snapshot(content, like)
-            pieces = [Piece(count(start), count(stop), str(sha256)) for start, stop, sha256 in content["replay"]]
+            chunks = [ReplayChunk(count(start), count(stop), str(sha256)) for start, stop, sha256 in content["replay"]]
             rows, spent = count(content["rows"]), TimeSpent(*map(finite, content["seconds"]))
             metrics = _checksum(content["metrics"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise Damaged(f"{self._path(step, 'json').name}: {error!r}") from None
-        if _gaps(pieces, rows - min(rows, replay.capacity), rows):
-            raise Damaged(f"{self._path(step, 'json').name}: pieces of the replay buffer are missing")
-        for piece in pieces:
-            block = read_arrays(self.replay_folder / piece.name, piece.sha256).get("rows")
-            if block is None or block.shape != (piece.stop - piece.start, replay.width) or block.dtype != np.float32:
-                raise Damaged(f"{piece.name} does not hold the rows that its name says")
-            replay.restore(piece.start, block)
-        self._pieces = pieces
+        if _gaps(chunks, rows - min(rows, replay.capacity), rows):
+            raise Damaged(f"{self._path(step, 'json').name}: chunks of the replay buffer are missing")
+        for chunk in chunks:
+            block = read_arrays(self.replay_folder / chunk.name, chunk.sha256).get("rows")
+            if block is None or block.shape != (chunk.stop - chunk.start, replay.width) or block.dtype != np.float32:
+                raise Damaged(f"{chunk.name} does not hold the rows that its name says")
+            replay.restore(chunk.start, block)
+        self._chunks = chunks
         return Checkpoint(snapshot, spent, metrics)
 
     def load_agent(self, step: int) -> tuple[Arrays, int]:
@@ -203,19 +203,19 @@ class Checkpoints:
         without it nothing else counts.
         """
         newer = [known for known in self.steps() if known > step]
-        older = [known for known in self.steps() if known <= step][KEPT:]
+        older = [known for known in self.steps() if known <= step][KEEP_LAST:]
         for known in newer + older:
             self._path(known, "json").unlink(missing_ok=True)
             self._path(known, "safetensors").unlink(missing_ok=True)
         needed = set()
         for known in self.steps():
             try:
-                needed |= {Piece(*piece).name for piece in self._manifest(known)["replay"]}
+                needed |= {ReplayChunk(*chunk).name for chunk in self._manifest(known)["replay"]}
             except (Damaged, TypeError):
                 continue
-        pieces = (name for name in names_in(self.replay_folder) if re.search(r"[0-9].*\.safetensors", name))
-        half_written = (name for name in names_in(self.folder) if re.fullmatch(r"\..*\.writing", name))
-        for name in pieces:  # no longer needed, or half written by a killed process
+        chunks = (name for name in list_names(self.replay_folder) if re.search(r"[0-9].*\.safetensors", name))
+        half_written = (name for name in list_names(self.folder) if re.fullmatch(r"\..*\.writing", name))
+        for name in chunks:  # no longer needed, or half written by a killed process
             if name not in needed:
                 (self.replay_folder / name).unlink()
         for name in half_written:
@@ -243,10 +243,10 @@ def _alike(array: npt.NDArray[Any], like: npt.NDArray[Any], axis: int = 0) -> np
     return array
 
 
-def _gaps(pieces: list[Piece], first: int, last: int) -> bool:
-    """Whether rows `first` to `last` are not all covered, piece after piece; a later one may have some of them anew."""
-    joints = all(after.start <= before.stop <= after.stop for before, after in itertools.pairwise(pieces))
-    return not (pieces and joints and pieces[0].start <= first and pieces[-1].stop == last)
+def _gaps(chunks: list[ReplayChunk], first: int, last: int) -> bool:
+    """Whether rows `first` to `last` are not all covered, chunk after chunk; a later one may have some of them anew."""
+    joints = all(after.start <= before.stop <= after.stop for before, after in itertools.pairwise(chunks))
+    return not (chunks and joints and chunks[0].start <= first and chunks[-1].stop == last)
 
 
 def flatten(tree: Any, prefix: str) -> Arrays:

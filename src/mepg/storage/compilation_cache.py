@@ -15,7 +15,7 @@ from mepg.native.build import cache_folder
 from mepg.system import processor_extensions
 from mepg.training.threads import limit_threads
 
-MOST_BYTES = 500 * 2**20
+MAX_CACHE_BYTES = 500 * 2**20
 
 
 def configure_jax(threads: int) -> None:
@@ -57,5 +57,5 @@ def _make_room(folder: Path) -> None:
         total = 0
         for file in files:
             total += file.stat().st_size
-            if total > MOST_BYTES:
+            if total > MAX_CACHE_BYTES:
                 file.unlink()

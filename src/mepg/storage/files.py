@@ -30,7 +30,7 @@ from mepg.system import new_file, sync, temporary_path
 Arrays = dict[str, npt.NDArray[Any]]
 
 # What is larger was not written by us, and is refused before it is read: 16 GB of arrays, 64 MB of text.
-MOST_BYTES, MOST_TEXT = 16 * 2**30, 64 * 2**20
+MAX_FILE_BYTES, MOST_TEXT = 16 * 2**30, 64 * 2**20
 
 _NUMBERS = re.compile(r"\[\n([-+.,\de\s]+)\]")  # an indented list of them; no string in JSON contains a line break
 
@@ -55,7 +55,7 @@ class Unreadable(UsageError):
         super().__init__(f"{path} cannot be read: {error.strerror or error}{_WAYS_OUT.get(error.errno or 0, '')}")
 
 
-def write_whole(path: Path, content: bytes) -> str:
+def write_atomic(path: Path, content: bytes) -> str:
     """Write beside the old file, flush to the disk, and rename into place. Gives the SHA-256."""
     if path.exists() and not path.is_file():
         raise UsageError(f"{path} exists and is not a file: choose another name")
@@ -86,7 +86,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def read_whole(path: Path, sha256: str | None = None, most: int = MOST_BYTES) -> bytes:
+def read_whole(path: Path, sha256: str | None = None, most: int = MAX_FILE_BYTES) -> bytes:
     """A file's content, compared with its checksum where one is known."""
     try:
         about = path.stat()
@@ -109,7 +109,7 @@ def read_whole(path: Path, sha256: str | None = None, most: int = MOST_BYTES) ->
     return content
 
 
-def is_there(path: Path) -> bool:
+def path_exists(path: Path) -> bool:
     """Whether there is something of that name. In Python 3.14, `Path.exists` says no also where it may not look."""
     try:
         path.stat()
@@ -122,7 +122,7 @@ def is_there(path: Path) -> bool:
     return True
 
 
-def names_in(folder: Path) -> list[str]:
+def list_names(folder: Path) -> list[str]:
     """The names in a folder; none if there is no folder. `Path.glob` finds none also where it may not look."""
     try:
         return sorted(os.listdir(folder))
@@ -135,7 +135,7 @@ def names_in(folder: Path) -> list[str]:
 def write_json(path: Path, data: Any) -> None:
     """JSON for people too: indented, each list of numbers on one line, and without NaN."""
     text = json.dumps(data, indent=2, allow_nan=False)
-    write_whole(path, (_NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n").encode())
+    write_atomic(path, (_NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n").encode())
 
 
 def read_json(path: Path) -> Any:
@@ -185,13 +185,13 @@ class Checksum(NamedTuple):
 
 def checksum(path: Path) -> Checksum | None:
     """The checksum of a file as it is now; None if there is no such file."""
-    if not is_there(path):
+    if not path_exists(path):
         return None
     content = read_whole(path)
     return Checksum(len(content), hashlib.sha256(content).hexdigest())
 
 
-def read_until(path: Path, until: Checksum) -> bytes:
+def read_prefix(path: Path, until: Checksum) -> bytes:
     """The part of a file that a checksum is of: what it held then."""
     if type(until.size) is not int or until.size < 0:  # a file may say anything
         raise Damaged(f"{path.name} cannot have a checksum of {until.size!r} bytes")
@@ -234,7 +234,7 @@ os.register_at_fork(after_in_child=lambda: [lock.close() for lock in list(_acqui
 
 def write_npz(path: Path, arrays: Arrays) -> None:
     """A file of arrays for others to read: `np.load(path)`."""
-    write_whole(path, to_npz(arrays))
+    write_atomic(path, to_npz(arrays))
 
 
 def read_npz(path: Path, sha256: str | None = None) -> Arrays:
@@ -284,7 +284,7 @@ def _read_npy(content: bytes) -> npt.NDArray[Any]:
 
 def write_arrays(path: Path, arrays: Arrays) -> str:
     """A safetensors file; gives its SHA-256."""
-    return write_whole(path, _to_safetensors(arrays))
+    return write_atomic(path, _to_safetensors(arrays))
 
 
 def read_arrays(path: Path, sha256: str | None = None) -> Arrays:
@@ -296,7 +296,7 @@ def write_sealed_arrays(path: Path, arrays: Arrays, about: dict[str, Any]) -> No
     """A safetensors file that says what it is, and holds its own checksum."""
     # One entry: safetensors writes several in any order, and equal runs should leave equal files.
     sealed = {"mepg": json.dumps({**about, "sha256": _sha256_of_both(arrays, about)})}
-    write_whole(path, _to_safetensors(arrays, sealed))
+    write_atomic(path, _to_safetensors(arrays, sealed))
 
 
 def read_sealed_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:

@@ -35,13 +35,13 @@ from mepg.storage.files import (
     Damaged,
     acquire,
     checksum,
-    is_there,
-    names_in,
+    list_names,
     not_writable,
     open_lock,
+    path_exists,
     read_npz,
+    read_prefix,
     read_sealed,
-    read_until,
     read_whole,
     trusted,
     write_npz,
@@ -92,8 +92,8 @@ class Folder:
 
     def identity(self) -> Identity:
         """Which run is in this folder, and for which observations and actions."""
-        if not is_there(self.config_file) or not self.config_file.is_file():
-            if not is_there(self.path):
+        if not path_exists(self.config_file) or not self.config_file.is_file():
+            if not path_exists(self.path):
                 raise UsageError(f"{self.path} does not exist")
             reason = f"there is no {self.config_file.name} in it" if self.path.is_dir() else "it is not a folder"
             raise UsageError(f"{self.path} holds no run: {reason}")
@@ -120,12 +120,12 @@ class Folder:
         found = read_sealed(self.config_file).get("versions")
         return {str(k): v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}
 
-    def check_free_for(self, config: Config) -> None:
+    def require_same_config(self, config: Config) -> None:
         """Refuse a folder that holds anything but this very run, or a shorter one."""
         # What begins with a dot is a lock, or half a file that a killed process left.
-        if all(name.startswith(".") for name in names_in(self.path)):
+        if all(name.startswith(".") for name in list_names(self.path)):
             return
-        if not is_there(self.config_file):
+        if not path_exists(self.config_file):
             raise UsageError(f"{self.path} holds other files; choose another --out")
         stored = self.config()
         wanted, found = _flat(config.identity()), _flat(stored.identity())
@@ -148,7 +148,7 @@ class Folder:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
                 acquire(locks.enter_context(open_lock(self.path / ".lock")))
-                if not is_there(self.config_file):
+                if not path_exists(self.config_file):
                     write_sealed(self.config_file, about)
                 # Someone may delete .lock, which looks like litter: so run.json is locked too.
                 # `in_use` locks it only for a moment, and is waited for.
@@ -159,7 +159,7 @@ class Folder:
                 raise not_writable(self.path, error) from None
             return locks.pop_all()
 
-    def lengthen(self, config: Config) -> TextIO:
+    def set_steps(self, config: Config) -> TextIO:
         """Say in run.json that this run, which we have claimed, is now to have more steps. Gives the new file's lock.
 
         All else in it stays as it was when the run began.
@@ -190,7 +190,7 @@ class Folder:
 
     def result(self, config: Config) -> Result | None:
         """What `finish` wrote, or None while the run is not finished. `config`: this run's."""
-        if not is_there(self.result_file):
+        if not path_exists(self.result_file):
             return None
         try:
             summary = read_sealed(self.result_file)
@@ -203,8 +203,8 @@ class Folder:
 
     def finished(self, config: Config) -> dict[str, Any] | None:
         """The result of this very run, or None while it is not finished; a UsageError if something else is here."""
-        self.check_free_for(config)
-        if not is_there(self.config_file) or (stored := self.config()).steps < config.steps:
+        self.require_same_config(config)
+        if not path_exists(self.config_file) or (stored := self.config()).steps < config.steps:
             return None
         result = self.result(stored)
         return None if result is None else result.summary
@@ -215,7 +215,7 @@ class Folder:
         :param sealed: read only the part that this checksum is of
         """
         path = self.metrics_file
-        content = read_whole(path) if sealed is None else read_until(path, sealed)
+        content = read_whole(path) if sealed is None else read_prefix(path, sealed)
         try:
             rows = list(csv.DictReader(content.decode("ascii", "replace").splitlines()))
         except csv.Error as error:

@@ -18,7 +18,7 @@ from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import RecordWriter
 
 from mepg.errors import UsageError, unknown
-from mepg.storage.files import Damaged, is_there, write_whole
+from mepg.storage.files import Damaged, path_exists, write_atomic
 from mepg.storage.folder import Folder
 from mepg.system import sync
 
@@ -41,7 +41,7 @@ class Csv:
 
     def __init__(self, folder: Path, columns: list[str], upto: int, _: dict[str, Any]) -> None:
         path, kept = Folder(folder).metrics_file, list[dict[str, str]]()
-        if upto and is_there(path):
+        if upto and path_exists(path):
             # Rows after the checkpoint will be written again.
             try:
                 rows = Folder(folder).metrics()
@@ -53,7 +53,7 @@ class Csv:
         writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         writer.writerows(kept)
-        write_whole(path, text.getvalue().encode())
+        write_atomic(path, text.getvalue().encode())
         self._file = path.open("a", newline="")
         self._writer = csv.DictWriter(self._file, columns, restval="", lineterminator="\n")
 

@@ -15,7 +15,7 @@ from mepg.envs.spaces import Action, Observation, Spaces
 from mepg.errors import UsageError
 from mepg.jax_defaults import with_jax_defaults
 from mepg.storage.checkpoint import Checkpoints, flatten, unflatten
-from mepg.storage.files import Damaged, count, finite, is_there, read_sealed_arrays, write_sealed_arrays
+from mepg.storage.files import Damaged, count, finite, path_exists, read_sealed_arrays, write_sealed_arrays
 from mepg.storage.folder import Folder
 from mepg.storage.identity import Identity
 from mepg.training.config import Config
@@ -62,7 +62,7 @@ def _write(path: Path, identity: Identity, state: Any, about: dict[str, Any]) ->
     write_sealed_arrays(path, flatten(online_networks(state), "agent"), {**run, **about})
 
 
-def require_its_own(path: Path, about: dict[str, Any], config: Config) -> None:
+def require_same_run(path: Path, about: dict[str, Any], config: Config) -> None:
     """Refuse a policy that belongs to another run. Its file does not say how long that run is to be."""
     stored = about.get("config")
     try:
@@ -76,13 +76,13 @@ def require_its_own(path: Path, about: dict[str, Any], config: Config) -> None:
 def read_networks(path: Path, config: Config, template: Any) -> tuple[Any, dict[str, Any]]:
     """A file's networks, which have to be this run's, and its metadata; else `Damaged`."""
     arrays, about = read_sealed_arrays(path)
-    require_its_own(path, about, config)
+    require_same_run(path, about, config)
     return unflatten(arrays, online_networks(template), "agent"), about
 
 
 def read_best(folder: Folder, config: Config, template: Any) -> tuple[Any, int, float]:
     """What `save_best` wrote: the networks, their step and their return."""
-    if not is_there(folder.best_file):
+    if not path_exists(folder.best_file):
         raise UsageError(f"{folder.path} holds no {folder.best_file.name}: its run has not been evaluated yet")
     try:
         networks, about = read_networks(folder.best_file, config, template)
@@ -120,7 +120,7 @@ def load_policy(folder: Folder, spaces: Spaces, *, best: bool = False) -> Policy
 
 def read_state(folder: Folder, config: Config, template: Any) -> tuple[Any, int]:
     """The networks of an agent whose whole state is like `template`, and the step at which they were saved."""
-    if is_there(folder.policy_file):
+    if path_exists(folder.policy_file):
         try:
             networks, about = read_networks(folder.policy_file, config, template)
             return networks, count(about["step"])
@@ -145,7 +145,7 @@ def online_networks(state: Any) -> Any:
     )
 
 
-def ready_to_learn(online: Any, template: Any) -> Any:
+def restore_trainables(online: Any, template: Any) -> Any:
     """The inverse of `online_networks`: targets begin as copies of the networks, and Adam starts afresh."""
 
     def complete(like: Any, leaf: Any) -> Any:

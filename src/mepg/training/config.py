@@ -27,12 +27,12 @@ KINDS = {tuple: "a list of names", bool: "true or false", int: "a whole number",
 
 Bound = tuple[str, Callable[[Any], bool]]  # what a value must be, in words and as a test
 MOST = 10**9  # steps, or anything else that is counted: more would not fit into JAX's 32-bit integers
-A_COUNT: Bound = ("in [1, 10^9]", lambda value: 1 <= value <= MOST)
-SOME_ENVS: Bound = ("in [1, 1000]", lambda value: 1 <= value <= 1_000)
-A_SEED: Bound = (f"in [0, {MAX_SEED}]", lambda value: 0 <= value <= MAX_SEED)
+COUNT: Bound = ("in [1, 10^9]", lambda value: 1 <= value <= MOST)
+ENV_COUNT: Bound = ("in [1, 1000]", lambda value: 1 <= value <= 1_000)
+SEED: Bound = (f"in [0, {MAX_SEED}]", lambda value: 0 <= value <= MAX_SEED)
 SECONDS: Bound = ("a number of seconds above 0", lambda value: 0 < value < math.inf)
-SOME_NAMES: Bound = ("one name or more", lambda names: names and all(type(name) is str for name in names))
-A_BACKEND: Bound = ("auto, native or xla", lambda value: value in ("auto", "native", "xla"))
+NAMES: Bound = ("one name or more", lambda names: names and all(type(name) is str for name in names))
+BACKEND: Bound = ("auto, native or xla", lambda value: value in ("auto", "native", "xla"))
 
 
 def setting(default: Any, words: str, metavar: str = "N", bound: Bound | None = None) -> Any:
@@ -91,26 +91,26 @@ def check_settings(values: Any) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """All that one run's bits depend on."""
+    """Everything that determines a run's results."""
 
     algorithm: str
     spec: Any  # the algorithm's, with what --set changed
     env: str
-    seed: int = setting(0, "seed of everything random", "S", A_SEED)
-    steps: int = setting(1_000_000, "environment steps", bound=A_COUNT)
-    eval_every: int = setting(5_000, "steps between evaluations", bound=A_COUNT)
-    eval_episodes: int = setting(10, "episodes in each evaluation", bound=A_COUNT)
-    envs: int = setting(1, "copies of the environment, stepped together", bound=SOME_ENVS)
+    seed: int = setting(0, "seed of everything random", "S", SEED)
+    steps: int = setting(1_000_000, "environment steps", bound=COUNT)
+    eval_every: int = setting(5_000, "steps between evaluations", bound=COUNT)
+    eval_episodes: int = setting(10, "episodes in each evaluation", bound=COUNT)
+    envs: int = setting(1, "copies of the environment, stepped together", bound=ENV_COUNT)
     normalize_obs: bool = setting(
         False, "scale observations to mean 0 and variance 1, by running statistics saved with the policy"
     )
     actor_obs: tuple[str, ...] | None = setting(
-        None, "entries of a Dict that the policy sees; the critics see all of it (all)", "NAME,...", SOME_NAMES
+        None, "entries of a Dict that the policy sees; the critics see all of it (all)", "NAME,...", NAMES
     )
-    threads: int = setting(1, "cores to compute on", bound=A_COUNT)  # the order of a sum depends on it
+    threads: int = setting(1, "cores to compute on", bound=COUNT)  # the order of a sum depends on it
     # "auto" until the run's program is made (`assembly.make_program`): a stored run says which one it was.
     backend: str = setting(
-        "auto", "native (C++ compiled for this agent), xla, or auto: native if it works", "NAME", A_BACKEND
+        "auto", "native (C++ compiled for this agent), xla, or auto: native if it works", "NAME", BACKEND
     )
 
     def __post_init__(self) -> None:
@@ -237,7 +237,7 @@ class Config:
 class SessionOptions:
     """Settings of one session of a run. They do not change its bits."""
 
-    checkpoint_every: int = setting(5_000, "steps between checkpoints", bound=A_COUNT)
+    checkpoint_every: int = setting(5_000, "steps between checkpoints", bound=COUNT)
     keep_replay: bool = setting(
         False, "keep the replay buffer at the end, so that more --steps can make the run longer"
     )

@@ -30,7 +30,7 @@ def generator(seed: int, stream: Stream, *counters: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, _STREAMS[stream], *counters))))
 
 
-class Fractions:
+class UniformStream:
     """Uniform numbers in [0, 1), `size` for each step, drawn for many steps at a time.
 
     Making a generator takes ten times as long as using it.

@@ -1,4 +1,4 @@
-"""One run of one agent, step by step. It only computes: whoever iterates over it prints, stores or stops."""
+"""One run of one agent, step by step. It only computes: printing, storing and stopping are left to the caller."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mepg.envs.vector import Envs
 from mepg.errors import RunFailure, failures_at
 from mepg.training.config import Config
 from mepg.training.evaluate import Episode, play
-from mepg.training.keys import Fractions, episode_seed, generator
+from mepg.training.keys import UniformStream, episode_seed, generator
 from mepg.training.program import Program
 from mepg.training.replay import FloatArray, Replay
 from mepg.words import many
@@ -76,14 +76,14 @@ class Loop:
         self._episodes = [0] * envs.count  # the number of the episode under way in each environment
         self.obs: FloatArray = np.zeros((envs.count, envs.sizes.obs), np.float32)
         # Actions of the episodes under way, as bytes: an episode that never ends may have millions.
-        self._taken = [bytearray() for _ in range(envs.count)]
-        self._totals = [0.0] * envs.count
+        self._episode_actions = [bytearray() for _ in range(envs.count)]
+        self._episode_returns = [0.0] * envs.count
         spec = config.spec
         self._n_step, self._discount = (spec.n_step, spec.discount) if isinstance(spec, MultiStep) else (1, 1.0)
         self._rewards: list[deque[float]] = [deque(maxlen=self._n_step) for _ in range(envs.count)]  # the last ones
         self.recent: deque[Episode] = deque(maxlen=RECENT_EPISODES)  # of training
         batches = config.spec.updates_per_step * envs.count
-        self._fractions = Fractions(config.seed, "replay", batches * config.spec.batch_size)
+        self._fractions = UniformStream(config.seed, "replay", batches * config.spec.batch_size)
         self._pending: list[tuple[int, Array]] = []  # metrics that the device may still be working on
         self._sums = np.zeros((2, len(self.metric_names)))
         self.evaluations: Evaluations = {}
@@ -94,9 +94,9 @@ class Loop:
         # while an environment steps: that may take long, and the environment may call the policy itself.
         self.lock = threading.RLock()
         self.between_steps = True  # False after an error in the middle of a step: there is nothing whole to save
-        self.left = False  # True: others have used the environments, and the next step begins new episodes
+        self.envs_disturbed = False  # True: others have used the environments, and the next step begins new episodes
         self.actions: FloatArray  # for the next step
-        self._begin_anew()
+        self._begin_all()
 
     @property
     def state(self) -> Any:
@@ -106,8 +106,8 @@ class Loop:
     @property
     def updates(self) -> int:
         """Critic updates so far."""
-        random = int(self.config.spec.warmup) // self.envs.count * self.envs.count
-        return max(0, self.step - random) * int(self.config.spec.updates_per_step)
+        warmup = int(self.config.spec.warmup) // self.envs.count * self.envs.count
+        return max(0, self.step - warmup) * int(self.config.spec.updates_per_step)
 
     @property
     def pace(self) -> str:
@@ -123,10 +123,10 @@ class Loop:
 
     def advance(self) -> Record:
         """One step in each environment, and what is learned from it."""
-        if self.left:
-            self.left = False
+        if self.envs_disturbed:
+            self.envs_disturbed = False
             self.envs.abandon()
-            self._begin_anew()
+            self._begin_all()
         with failures_at(f"step {self.step + self.envs.count}"):
             actions = self._finite_actions()
             results = self.envs.step(actions)
@@ -134,8 +134,8 @@ class Loop:
             with self.lock:
                 for index, (action, result) in enumerate(zip(actions, results, strict=True)):
                     self.replay.add(self.obs[index], action, result.reward, result.alive, result.obs)
-                    self._take(index, action, result)
-                    self._look_ahead(index, result)
+                    self._record_step(index, action, result)
+                    self._extend_n_step(index, result)
             ended = [self._end_episode(index) for index, result in enumerate(results) if result.over]
             with self.lock:
                 self.step += self.envs.count
@@ -143,20 +143,20 @@ class Loop:
                     self._learn()
                 else:
                     self.actions = self._choose_actions()
-            metrics = self.report() if self._reached(LOG_EVERY) else None
+            metrics = self.report() if self._is_due(LOG_EVERY) else None
             due = self.eval_env is not None and self.config.evaluates_at(self.step)
             record = Record(self.step, results, ended, metrics, self.evaluate() if due else None)
             self.between_steps = True
             return record
 
-    def _take(self, index: int, action: FloatArray, result: StepResult) -> None:
+    def _record_step(self, index: int, action: FloatArray, result: StepResult) -> None:
         """Record one step of the episode under way."""
         self.obs[index] = result.obs
-        self._taken[index] += action.tobytes()
-        self._totals[index] += result.reward
+        self._episode_actions[index] += action.tobytes()
+        self._episode_returns[index] += result.reward
         self._rewards[index].append(result.reward)
 
-    def _look_ahead(self, index: int, result: StepResult) -> None:
+    def _extend_n_step(self, index: int, result: StepResult) -> None:
         """Extend the transitions of the last n steps to the state after this one: n-step returns.
 
         Each holds r_0 + ... + gamma^(k-1) r_(k-1), the state after these k steps, and gamma^(k-1) as `discount`, or 0
@@ -165,14 +165,14 @@ class Loop:
         for back in range(1, len(self._rewards[index])):
             number = self.replay.count - 1 - back * self.envs.count
             discount = self._discount**back * result.alive
-            self.replay.extend(number, self._sum_of_rewards(index, back), discount, result.obs)
+            self.replay.set_n_step(number, self._sum_of_rewards(index, back), discount, result.obs)
 
     def _sum_of_rewards(self, index: int, back: int) -> float:
         """The discounted sum from `back` steps ago up to the last one."""
         rewards = list(self._rewards[index])[-1 - back :]
         return sum(self._discount**k * reward for k, reward in enumerate(rewards))
 
-    def _reached(self, period: int) -> bool:
+    def _is_due(self, period: int) -> bool:
         """Whether this step, or one that was taken together with it, is a multiple of `period`."""
         return self.step % period < self.envs.count
 
@@ -200,7 +200,7 @@ class Loop:
             raise RunFailure(f"the policy's action became {self.actions[bad][0]}")
         return self.actions
 
-    def _begin_anew(self) -> None:
+    def _begin_all(self) -> None:
         with failures_at(f"step {self.step}"):
             for index in range(self.envs.count):
                 self._begin_episode(index)
@@ -212,19 +212,19 @@ class Loop:
         self.next_episode = max(self.next_episode, self._episodes[index] + 1)
         self.obs[index] = self.envs.begin(index, episode_seed(self.config.seed, "train", self._episodes[index]))
         self.carry = self.program.begin(self.carry, index, self._episodes[index])
-        self._taken[index] = bytearray()
-        self._totals[index] = 0.0
+        self._episode_actions[index] = bytearray()
+        self._episode_returns[index] = 0.0
         self._rewards[index].clear()
 
     def _end_episode(self, index: int) -> Episode:
-        ended = Episode(self._totals[index], len(self._taken_at(index)))
+        ended = Episode(self._episode_returns[index], len(self._actions_of(index)))
         self.recent.append(ended)
         self._begin_episode(index)
         return ended
 
-    def _taken_at(self, index: int) -> FloatArray:
+    def _actions_of(self, index: int) -> FloatArray:
         """The actions of the episode under way. [n, A]"""
-        return np.frombuffer(bytes(self._taken[index]), np.float32).reshape(-1, self.envs.sizes.action_width)
+        return np.frombuffer(bytes(self._episode_actions[index]), np.float32).reshape(-1, self.envs.sizes.action_width)
 
     def evaluate(self) -> list[Episode]:
         """The paper's evaluation, on an environment of its own."""
@@ -270,7 +270,7 @@ class Loop:
                 self._sums += values * weights, weights
             self._pending.clear()
             # A state can be infinite while all metrics are finite: in Adam's moments, or in a variance.
-            if name := self.program.not_finite(self.device_state):
+            if name := self.program.first_nonfinite(self.device_state):
                 since = f"between steps {self._finite_at} and {self.step}"
                 raise RunFailure(f"{name} became infinite or NaN {since}: are observations or rewards too large?")
             self._finite_at = self.step
@@ -291,7 +291,7 @@ class Loop:
             self.carry,
             actions,
             list(self._episodes),
-            [self._taken_at(index) for index in range(self.envs.count)],
+            [self._actions_of(index) for index in range(self.envs.count)],
             list(self.recent),
             dict(self.evaluations),
             self._sums.copy(),
@@ -313,14 +313,14 @@ class Loop:
         if same:
             self.carry, self.actions = snapshot.carry, snapshot.next_actions
         else:
-            self._begin_anew()
+            self._begin_all()
         return same
 
     def restart(self, state: Any, step: int, next_episode: int) -> None:
         """Continue with this state of the agent, in new episodes."""
         self.step, self._finite_at, self.next_episode = step, step, next_episode
         self.device_state = self.program.flatten(state)
-        self._begin_anew()
+        self._begin_all()
 
     def _rebuild(self, snapshot: Snapshot) -> bool:
         """Begin the snapshot's episodes again, and repeat their actions so that all reach their last together."""
@@ -337,7 +337,7 @@ class Loop:
             actions = [taken[-to_go] if at else idle for taken, at in zip(snapshot.actions, begun, strict=True)]
             for index, result in enumerate(self.envs.step(np.array(actions))):
                 if begun[index]:
-                    self._take(index, actions[index], result)
+                    self._record_step(index, actions[index], result)
                     same &= not result.over and self._is_in_replay(index, to_go, result)
                 if result.over:
                     self._begin_episode(index, snapshot.episodes[index])

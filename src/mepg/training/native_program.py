@@ -35,9 +35,9 @@ class NativeProgram(Program):
         self._tolerance = 2e-3 if is_mixed(config.spec) else 1e-5
         self._carry_tree = jax.tree.structure(self.empty_carry())
         self._words = {stream: np.asarray(jax.random.key_data(key)) for stream, key in self._keys.items()}
-        self._fast_learn = self._compile(self._update_and_choose, self._learn_arguments, "written", config.threads)
-        self._fast_explore = self._compile(self._choose, self._explore_arguments, "read")
-        self._fast_exploit = self._compile(self._act, lambda number: (self._observations(number)[:1],), "read")
+        self._native_learn = self._compile(self._update_and_choose, self._learn_arguments, "written", config.threads)
+        self._native_explore = self._compile(self._choose, self._explore_arguments, "read")
+        self._native_exploit = self._compile(self._act, lambda number: (self._observations(number)[:1],), "read")
 
     def init(self) -> State:
         return State.of(super().init())
@@ -50,16 +50,16 @@ class NativeProgram(Program):
 
     def explore(self, device_state: State, carry: Any, obs: FloatArray, step: int) -> NextActions:
         leaves = jax.tree.leaves(carry)
-        actions, *leaves = self._fast_explore(device_state, *leaves, obs, np.int32(step), self._words["act"])
+        actions, *leaves = self._native_explore(device_state, *leaves, obs, np.int32(step), self._words["act"])
         return NextActions(actions, jax.tree.unflatten(self._carry_tree, leaves))
 
     def exploit(self, device_state: State, obs: FloatArray) -> FloatArray:
         if len(obs) != 1:
             return super().exploit(device_state.get(), obs)
-        return self._fast_exploit(device_state, obs)[0]
+        return self._native_exploit(device_state, obs)[0]
 
     def sample(self, replay: Replay, fractions: npt.NDArray[np.float64]) -> tuple[RowSelection, Numbers]:
-        rows, slots, numbers = replay.pick(fractions)
+        rows, slots, numbers = replay.sample_slots(fractions)
         return RowSelection(rows, slots), numbers
 
     def learn(
@@ -67,7 +67,7 @@ class NativeProgram(Program):
     ) -> tuple[State, Any, NextActions]:
         keys = self._words["update"], self._words["act"]
         leaves = jax.tree.leaves(carry)
-        metrics, actions, *leaves = self._fast_learn(device_state, rows, numbers, *leaves, obs, np.int32(step), *keys)
+        metrics, actions, *leaves = self._native_learn(device_state, rows, numbers, *leaves, obs, np.int32(step), *keys)
         return device_state, metrics, NextActions(actions, jax.tree.unflatten(self._carry_tree, leaves))
 
     def _compile(

@@ -1,7 +1,7 @@
 """An agent's functions, compiled for one run: learning and acting in one dispatch, keys derived inside.
 
 Between calls the agent's state is a `DeviceState`, in the form that the program computes with. Here it is the flat list
-of the state's arrays: there are fifty, and rebuilding the named tuples each time would take 3% of an update.
+of the state's arrays, because rebuilding the named tuples at each call would take time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Program:
         self._one_update = jax.jit(agent.update, inline=True)  # traced once, for its metrics' names and for learning
         self._keys = {stream: jax_key(config.seed, stream) for stream in ("init", "episode", "act", "update")}
         self.template = jax.eval_shape(agent.init, self._keys["init"])  # the shapes of a state
-        self._tree = jax.tree.structure(self.template)
+        self._treedef = jax.tree.structure(self.template)
         self.metric_names = self._name_metrics()
         # Keys are arguments, so that runs with other seeds find the same program in the cache.
         # `init` runs once and need not be optimised: the same bits, and with SUNRISE ten seconds less to wait.
@@ -86,14 +86,14 @@ class Program:
         return self._unflatten(self.arrays(device_state))
 
     def _unflatten(self, leaves: Leaves) -> Any:
-        return jax.tree.unflatten(self._tree, leaves)
+        return jax.tree.unflatten(self._treedef, leaves)
 
     @with_jax_defaults
     def flatten(self, state: Any) -> DeviceState:
         """A copy of an agent's state."""
         return [jnp.array(leaf) for leaf in jax.tree.leaves(state)]
 
-    def not_finite(self, device_state: DeviceState) -> str | None:
+    def first_nonfinite(self, device_state: DeviceState) -> str | None:
         """The name of the state's first array that holds an infinite number or NaN."""
         leaves = self.arrays(device_state)
         index = next((i for i, leaf in enumerate(leaves) if not np.isfinite(np.asarray(leaf)).all()), None)

@@ -24,15 +24,15 @@ def row_width(sizes: Sizes) -> int:
     return 2 * sizes.obs + sizes.action_width + 2
 
 
-def pack(row: FloatArray, parts: tuple[slice | int, ...], *transition: Any) -> None:
+def pack(row: FloatArray, fields: tuple[slice | int, ...], *transition: Any) -> None:
     """Write a transition into a row, whose `layout` is known."""
-    obs, action, reward, discount, next_obs = parts
+    obs, action, reward, discount, next_obs = fields
     row[obs], row[action], row[reward], row[discount], row[next_obs] = transition
 
 
 def unpack(rows: Any, numbers: Any, sizes: Sizes) -> Batch:
     """The transitions in a block of rows, NumPy's or JAX's; inside a compiled function this costs nothing."""
-    obs, action, reward, discount, next_obs = (rows[:, where] for where in layout(sizes))
+    obs, action, reward, discount, next_obs = (rows[:, field] for field in layout(sizes))
     return Batch(obs, action, reward, discount, next_obs, numbers)
 
 
@@ -40,13 +40,13 @@ class Replay:
     """The last `capacity` of the `count` transitions that were added.
 
     Row number i, counted from the first ever added, lies at i % capacity. Memory is taken from the
-    system only as rows are written. Rows before number `changed_from` are as they were last restored or saved.
+    system only as rows are written. Rows before number `dirty_from` are as they were last restored or saved.
     """
 
     def __init__(self, capacity: int, sizes: Sizes) -> None:
         self.capacity = capacity
         self.sizes = sizes
-        self.count = self.changed_from = 0
+        self.count = self.dirty_from = 0
         self.width = row_width(sizes)
         self._layout = layout(sizes)
         self._rows: FloatArray = np.zeros((capacity, self.width), np.float32)
@@ -61,23 +61,23 @@ class Replay:
 
     def add(self, obs: FloatArray, action: FloatArray, reward: float, discount: float, next_obs: FloatArray) -> None:
         pack(self._rows[self.count % self.capacity], self._layout, obs, action, reward, discount, next_obs)
-        self.changed_from = min(self.changed_from, self.count)
+        self.dirty_from = min(self.dirty_from, self.count)
         self.count += 1
 
-    def extend(self, number: int, reward: float, discount: float, next_obs: FloatArray) -> None:
-        """Have a transition end later, for n-step returns. Nothing happens if it is no longer in the buffer."""
+    def set_n_step(self, number: int, reward: float, discount: float, next_obs: FloatArray) -> None:
+        """Make a transition one of several steps, for n-step returns, if it is still in the buffer."""
         if number >= self.oldest:
-            row, (_, _, *parts) = self._rows[number % self.capacity], self._layout
-            for where, value in zip(parts, (reward, discount, next_obs), strict=True):
-                row[where] = value
-            self.changed_from = min(self.changed_from, number)
+            row, (_, _, *fields) = self._rows[number % self.capacity], self._layout
+            for field, value in zip(fields, (reward, discount, next_obs), strict=True):
+                row[field] = value
+            self.dirty_from = min(self.dirty_from, number)
 
     def sample(self, fractions: npt.NDArray[np.float64]) -> tuple[FloatArray, Numbers]:
         """The rows at these fractions of the buffer, which lie in [0, 1), and their numbers."""
-        rows, slots, numbers = self.pick(fractions)
+        rows, slots, numbers = self.sample_slots(fractions)
         return rows.take(slots, axis=0), numbers
 
-    def pick(self, fractions: npt.NDArray[np.float64]) -> tuple[FloatArray, npt.NDArray[np.int64], Numbers]:
+    def sample_slots(self, fractions: npt.NDArray[np.float64]) -> tuple[FloatArray, npt.NDArray[np.int64], Numbers]:
         """The same without a copy: all rows, and which of them."""
         slots = (fractions * len(self)).astype(np.int64)
         newest = self.count - 1
@@ -98,7 +98,7 @@ class Replay:
         keep = rows[-self.capacity :]
         first = start + len(rows) - len(keep)
         self._rows[np.arange(first, first + len(keep)) % self.capacity] = keep
-        self.count = self.changed_from = start + len(rows)
+        self.count = self.dirty_from = start + len(rows)
 
     def restore_from(self, other: Replay) -> None:
         """Put in the rows of another buffer."""

@@ -16,7 +16,7 @@ import numpy as np
 from mepg.errors import UsageError
 from mepg.scheduler.jobs import Job
 from mepg.settings import apply_settings
-from mepg.storage.files import is_there
+from mepg.storage.files import path_exists
 from mepg.storage.folder import Folder
 from mepg.training.config import Config
 from mepg.tune.space import Choice, Space
@@ -73,7 +73,7 @@ def intermediate_scores(jobs: Sequence[Job]) -> dict[int, float]:
     runs = []
     for job in jobs:
         folder = Folder(job.folder)
-        evaluations = folder.evaluations(folder.config()) if is_there(folder.evaluations_file) else {}
+        evaluations = folder.evaluations(folder.config()) if path_exists(folder.evaluations_file) else {}
         runs.append({step: np.mean([episode.total for episode in episodes]) for step, episodes in evaluations.items()})
     steps = [step for step in runs[0] if all(step in run for run in runs)]
     return {

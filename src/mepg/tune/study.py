@@ -25,7 +25,7 @@ from mepg.scheduler.jobs import Job
 from mepg.scheduler.schedule import Failure
 from mepg.scheduler.worker import wait_for_predecessor
 from mepg.storage.checkpoint import Checkpoints
-from mepg.storage.files import Damaged, Unreadable, is_there, names_in, not_writable, read_whole, write_json
+from mepg.storage.files import Damaged, Unreadable, list_names, not_writable, path_exists, read_whole, write_json
 from mepg.storage.folder import Folder
 from mepg.training.config import Config
 from mepg.tune.objective import Objective, intermediate_scores
@@ -179,12 +179,12 @@ class Study:
 
     def _open(self, journal: Path) -> optuna.Study:
         """The study in the journal, or a new one; a UsageError if it is another study, or damaged."""
-        if is_there(Folder(self.folder).config_file):
+        if path_exists(Folder(self.folder).config_file):
             raise UsageError(f"{self.folder} holds a run; choose another --out")
         _drop_partial_line(journal)
         try:
             study = self._load(journal)
-            matches = (re.match(r"([0-9]{4})-seed", name) for name in names_in(self.folder / "trials"))
+            matches = (re.match(r"([0-9]{4})-seed", name) for name in list_names(self.folder / "trials"))
             started = [int(match[1]) for match in matches if match]
             if started and max(started) >= len(study.trials):
                 raise UsageError(
@@ -264,7 +264,7 @@ def _drop_partial_line(journal: Path) -> None:
     Optuna ignores a last line that it cannot read, and fails on it later: here it is an error at once.
     """
     try:
-        content = read_whole(journal) if is_there(journal) else b""
+        content = read_whole(journal) if path_exists(journal) else b""
     except Damaged as damage:
         raise UsageError(f"{journal} is not a journal of Optuna: {damage}") from None
     *lines, last = content.split(b"\n")
