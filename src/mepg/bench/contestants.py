@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from mepg.algos import tuned_settings
+
 
 class RaceTask(NamedTuple):
     """A task, and the mean return that counts as solved. Fixed before the first race."""
@@ -31,8 +33,10 @@ TASKS = {
 }
 _BULLET, _MUJOCO = ("HopperBulletEnv-v0", "AntBulletEnv-v0"), ("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5")
 
-# The flagship joins here: a name, its algorithm and its tuned settings.
-_OURS = {name: Contestant(name) for name in ("sac", "me-sac", "me-ddpg")}
+_OURS = {
+    **{name: Contestant(name) for name in ("sac", "me-sac", "me-ddpg")},
+    "me-sac+lcb-tuned": Contestant("me-sac+lcb", tuple(tuned_settings("me-sac+lcb"))),
+}
 _THEIRS = {
     f"{library}-{name}": Contestant(name, library=library)
     for library, names in {"sb3": ("sac", "td3"), "sbx": ("sac", "tqc", "crossq")}.items()

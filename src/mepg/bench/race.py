@@ -5,6 +5,7 @@ A task is solved when the mean of three evaluations in a row reaches its thresho
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import shutil
 import tempfile
@@ -158,21 +159,22 @@ def _race(
 ) -> list[Evaluation]:
     """With nothing compiled yet: compiling counts, whoever does it."""
     evaluations: list[Evaluation] = []
-    with tempfile.TemporaryDirectory(dir=caches, ignore_cleanup_errors=True) as cache:
-        contender = Contender(heat.work(), [core], peer, cache)
-        with cleaning_up(contender.close):
-            contender.pin()
-            contender.answer()  # that it is ready
-            while solved_after(evaluations, TASKS[heat.task]) is None:
-                watch(evaluations)
-                if evaluations and evaluations[-1].core_seconds > LIMIT:
-                    break
-                contender.start_turn()
-                answer = contender.answer()
-                if "ended" in answer:  # its settings know how many steps there are
-                    break
-                used, mean = (round(answer[name], 2) for name in ("core_seconds", "mean_return"))
-                evaluations.append(Evaluation(int(answer["step"]), used, mean))
+    with (
+        tempfile.TemporaryDirectory(dir=caches, ignore_cleanup_errors=True) as cache,
+        contextlib.closing(Contender(heat.work(), [core], peer, cache)) as contender,
+    ):
+        contender.pin()
+        contender.answer()  # that it is ready
+        while solved_after(evaluations, TASKS[heat.task]) is None:
+            watch(evaluations)
+            if evaluations and evaluations[-1].core_seconds > LIMIT:
+                break
+            contender.start_turn()
+            answer = contender.answer()
+            if "ended" in answer:  # its settings know how many steps there are
+                break
+            used, mean = (round(answer[name], 2) for name in ("core_seconds", "mean_return"))
+            evaluations.append(Evaluation(int(answer["step"]), used, mean))
     return evaluations
 
 

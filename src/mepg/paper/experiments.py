@@ -122,8 +122,10 @@ def _family(name: str, *without: str, envs: tuple[str, ...]) -> Experiment:
     return Experiment(f"The mask on {name}", (*_rows(me, *without, name, f"{me}-R"), one_side), envs)
 
 
-# The flagship joins here: a row with its algorithm and its tuned settings.
-_MUJOCO = _rows("SAC", "ME-SAC", "TD3", "ME-DDPG", "CROSSQ", "ME-CROSSQ")
+_MUJOCO = (
+    *_rows("SAC", "ME-SAC", "TD3", "ME-DDPG", "CROSSQ", "ME-CROSSQ"),
+    Row("ME-SAC+LCB, tuned", "me-sac+lcb", tuple(tuned_settings("me-sac+lcb"))),
+)
 
 # Run only if they are named. Where the published algorithm has more than one critic, two rows have no mask: its own,
 # and ME's with as many critics as ME has.
