@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from mepg.core import agent
+from mepg.core.spec import ActorSpec
 from mepg.core.types import Agent, Array, Sizes
 from mepg.errors import UsageError, one_line, unknown
 from mepg.settings import apply_settings, describe
@@ -75,8 +76,8 @@ def is_stochastic(spec: object) -> bool:
 
 
 def asks_critics(spec: object) -> bool:
-    """Whether its exploration asks the critics, which of several proposals is best."""
-    return any(getattr(spec, name, None) is not None for name in ("search", "ucb"))
+    """Whether its exploration asks the critics which of several proposals is best."""
+    return isinstance(spec, ActorSpec) and spec.explores_with_critics
 
 
 def is_mixed(spec: object) -> bool:

@@ -43,6 +43,10 @@ class Sunrise(Spec):
             raise ValueError("search is for an agent on its own: SUNRISE's members explore together; set ucb")
         super().__post_init__()
 
+    @property
+    def explores_with_critics(self) -> bool:
+        return self.ucb is not None
+
     def _make_canonical(self) -> None:
         super()._make_canonical()
         if self.members == 1 or self.bootstrap == 1:  # bits are never all zero: the only member has each transition

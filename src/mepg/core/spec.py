@@ -225,6 +225,11 @@ class ActorSpec(CriticSpec):
         """Whether the policy is. A deterministic one has a target network, and no entropy."""
         return True
 
+    @property
+    def explores_with_critics(self) -> bool:
+        """Whether exploration asks the critics which of several proposals is best."""
+        return False
+
     def _make_canonical(self) -> None:
         super()._make_canonical()
         if self.temperature is not None:
@@ -266,6 +271,10 @@ class Spec(ActorSpec):
     @property
     def stochastic(self) -> bool:
         return self.gaussian is not None
+
+    @property
+    def explores_with_critics(self) -> bool:
+        return self.search is not None
 
     def _make_canonical(self) -> None:
         super()._make_canonical()

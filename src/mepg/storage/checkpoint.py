@@ -244,9 +244,9 @@ def _alike(array: npt.NDArray[Any], like: npt.NDArray[Any], axis: int = 0) -> np
 
 
 def _gaps(chunks: list[ReplayChunk], first: int, last: int) -> bool:
-    """Whether rows `first` to `last` are not all covered, chunk after chunk; a later one may have some of them anew."""
-    joints = all(after.start <= before.stop <= after.stop for before, after in itertools.pairwise(chunks))
-    return not (chunks and joints and chunks[0].start <= first and chunks[-1].stop == last)
+    """Whether rows `first` to `last` are not all covered, chunk after chunk; chunks may overlap."""
+    contiguous = all(after.start <= before.stop <= after.stop for before, after in itertools.pairwise(chunks))
+    return not (chunks and contiguous and chunks[0].start <= first and chunks[-1].stop == last)
 
 
 def flatten(tree: Any, prefix: str) -> Arrays:
