@@ -187,11 +187,23 @@ def require_policy_alone(name: str, agent: Agent, policy: Callable[[Any, Array],
     """Refuse an algorithm whose policy cannot act on what it is to see alone, because it asks critics that see more."""
     state = jax.eval_shape(agent.init, jax.random.key(0))
     try:
-        jax.eval_shape(policy, state, jax.ShapeDtypeStruct((1, sizes.actor_obs), jnp.float32))
+        jax.eval_shape(policy, state, jax.ShapeDtypeStruct((1, sizes.of_policy.obs_width), jnp.float32))
     except (TypeError, ValueError):  # shapes that do not fit
         raise UsageError(
             f"actor-obs: {name} acts on all that its critics see; use an algorithm with a policy of its own, such as "
             f"{'me-sac' if sizes.action_kind == 'box' else 'me-sac-discrete'}"
+        ) from None
+
+
+def require_choice(name: str, agent: Agent, sizes: Sizes, env: str) -> None:
+    """Refuse an algorithm that cannot choose among the legal actions: it does not know that s says which they are."""
+    state = jax.eval_shape(agent.init, jax.random.key(0))
+    try:
+        jax.eval_shape(agent.exploit, state, jax.ShapeDtypeStruct((1, sizes.obs_width), jnp.float32))
+    except (TypeError, ValueError):  # shapes that do not fit
+        raise UsageError(
+            f"{env} says which actions are legal, and {name} does not ask: let it use sizes.without_legal and "
+            "sizes.among_legal, or take an algorithm that does, such as me-dqn"
         ) from None
 
 

@@ -21,7 +21,7 @@ from mepg.core.critics import Critics, make_critics, reduce_critics
 from mepg.core.masks import draw_masks
 from mepg.core.nets import Mask, Mlp
 from mepg.core.posterior import make_beliefs
-from mepg.core.search import choose_proposal, init_search
+from mepg.core.search import init_search, proposal_values
 from mepg.core.spec import CriticSpec, Dropout, Quantiles, Search, require, require_uncertainty
 from mepg.core.types import Agent, Array, Batch, Key, Metrics, Sizes, Trainable
 from mepg.core.update import adam_step, as_metrics, cond_every, init_trainable, polyak
@@ -100,10 +100,11 @@ def build(spec: ValueSpec, sizes: Sizes) -> Agent:
             action = exploit(state, obs)
         else:
             proposals = jnp.repeat(jnp.arange(sizes.action, dtype=jnp.float32), len(obs))[:, None]  # [A B, 1]
-            action = choose_proposal(spec.search, proposals, critics, state.critic.params, carry, obs, spec)
+            values = proposal_values(spec.search, proposals, critics, state.critic.params, carry, obs, spec)  # [A, B]
+            action = largest(sizes.among_legal(values.T, obs))
         if spec.epsilon is None:
             return action, carry
-        any_of_them = jax.random.randint(k_which, action.shape, 0, sizes.action).astype(jnp.float32)
+        any_of_them = random_action(sizes, obs, k_which)
         chance = exploration_rate(spec, spec.epsilon, state.updates)
         return jnp.where(jax.random.uniform(k_whether, action.shape) < chance, any_of_them, action), carry
 
@@ -130,7 +131,19 @@ def build(spec: ValueSpec, sizes: Sizes) -> Agent:
 def best_action(spec: ValueSpec, critics: Critics, theta: Mlp, obs: Array, mask: Mask | None) -> Array:
     """argmax_a Q(s, a; theta), its index. [B, 1]"""
     q = reduce_critics(spec, *critics.action_values(theta, obs, mask))
-    return q.argmax(axis=-1, keepdims=True).astype(jnp.float32)
+    return largest(q)
+
+
+def largest(values: Array) -> Array:
+    """The index of the largest in each row: [B, A] -> [B, 1]."""
+    return values.argmax(axis=-1, keepdims=True).astype(jnp.float32)
+
+
+def random_action(sizes: Sizes, obs: Array, key: Key) -> Array:
+    """Any action, or any that is legal in s: all with the same probability. [B, 1]"""
+    if not sizes.legal:
+        return jax.random.randint(key, (len(obs), 1), 0, sizes.action).astype(jnp.float32)
+    return largest(sizes.among_legal(jax.random.uniform(key, (len(obs), sizes.action)), obs))
 
 
 def critic_gradient(

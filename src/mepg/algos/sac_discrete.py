@@ -37,7 +37,7 @@ from mepg.core.update import (
 class CategoricalSpec(ActorSpec):
     """Critics of discrete actions, and a policy that has a probability for each."""
 
-    entropy_ratio: float = 0.5  # of log A, the largest possible entropy: what alpha aims at
+    entropy_ratio: float = 0.5  # of log A, the largest possible entropy: what alpha aims at; A counts the legal
 
     critics: int = 2  # N
     target_every: int = 1  # critic updates between two of the target networks'
@@ -66,9 +66,12 @@ def build(spec: CategoricalSpec, sizes: Sizes) -> Agent:
     critics = make_critics(spec, sizes)
     network = make_network((sizes.actor_obs, *spec.hidden, sizes.action), spec.init, precision=spec.precision)
 
+    def preferences(phi: Mlp, obs: Array) -> Array:
+        return sizes.among_legal(network.apply(phi, sizes.seen(obs)), obs)
+
     def log_pi(phi: Mlp, obs: Array) -> Array:
-        """log pi(a | s) of each action. [B, A]"""
-        return jax.nn.log_softmax(network.apply(phi, sizes.seen(obs)))
+        """log pi(a | s) of each action; of one that is not legal, so low that pi and pi log pi are 0. [B, A]"""
+        return jax.nn.log_softmax(preferences(phi, obs))
 
     def sample(phi: Mlp, _: Mlp, obs: Array, key: Key) -> tuple[Array, Array]:
         logs = log_pi(phi, obs)
@@ -77,7 +80,7 @@ def build(spec: CategoricalSpec, sizes: Sizes) -> Agent:
         return action.astype(jnp.float32), chosen
 
     def mode(phi: Mlp, _: Mlp, obs: Array) -> Array:
-        return network.apply(phi, sizes.seen(obs)).argmax(axis=-1, keepdims=True).astype(jnp.float32)
+        return preferences(phi, obs).argmax(axis=-1, keepdims=True).astype(jnp.float32)
 
     def loss(
         phi: Mlp, theta: Mlp, mask: Mask | None, alpha: Array | float, obs: Array, _: Key, weight: Array | float
@@ -90,10 +93,15 @@ def build(spec: CategoricalSpec, sizes: Sizes) -> Agent:
     def explore(state: AgentState, carry: Any, obs: Array, key: Key) -> tuple[Array, Any]:
         return sample(acting_params(spec, state), state.critic.params, obs, key)[0], carry
 
-    entropy = None if spec.temperature is None else spec.temperature.target_entropy
-    if entropy is None:
-        entropy = spec.entropy_ratio * math.log(sizes.action)
+    given = None if spec.temperature is None else spec.temperature.target_entropy
+    entropy = spec.entropy_ratio * math.log(sizes.action) if given is None else given
     nets = Networks(Actor(network.init, sample, mode, loss), critics, entropy)
+
+    def nets_in(obs: Array) -> Networks:
+        """With fewer legal actions, the largest possible entropy is smaller too: alpha aims at a share of that."""
+        if not sizes.legal or given is not None:
+            return nets
+        return nets._replace(target_entropy=spec.entropy_ratio * jnp.log(obs[:, sizes.obs :].sum(axis=-1)))
 
     def update(state: AgentState, batch: Batch, key: Key) -> tuple[AgentState, Metrics]:
         """One update of Algorithm 1."""
@@ -104,7 +112,7 @@ def build(spec: CategoricalSpec, sizes: Sizes) -> Agent:
         gradient, metrics = critic_gradient(critics, spec, theta, theta_target, next_log_pi, alpha, batch, k_critic)
         critic = adam_step(state.critic, gradient, spec.critic_lr, spec.adam_b1)
         state = state._replace(updates=state.updates + 1, critic=critic)
-        state, policy_metrics = improve_policy(nets, spec, state, batch, k_policy, k_policy_mask)
+        state, policy_metrics = improve_policy(nets_in(batch.obs), spec, state, batch, k_policy, k_policy_mask)
         return update_targets(spec, state), as_metrics(metrics) | policy_metrics
 
     return Agent(

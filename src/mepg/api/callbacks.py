@@ -89,7 +89,7 @@ def step_locals(record: Record, actions: npt.NDArray[Any], obs: npt.NDArray[np.f
             info.setdefault("episode", {"r": total, "l": length})
     return {
         "actions": actions,
-        "new_obs": spaces.observations.unflatten(obs),
+        "new_obs": spaces.unflatten(obs),
         "rewards": np.array([result.reward for result in record.results], np.float32),
         "dones": np.array([result.over for result in record.results]),
         "infos": infos,

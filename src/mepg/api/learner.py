@@ -12,6 +12,7 @@ import numpy.typing as npt
 from mepg.algos import asks_critics, is_stochastic
 from mepg.api.model_config import ModelConfig
 from mepg.api.vecenv import VecEnv, register_with_stable_baselines
+from mepg.envs.legal import add_action_masks
 from mepg.envs.spaces import Spaces
 from mepg.envs.vector import Envs, StableBaselinesEnvs, make_envs
 from mepg.errors import UsageError
@@ -156,11 +157,18 @@ class Learner:
     def set_state(self, state: Any) -> None:
         self.training.device_state = self.program.flatten(state)
 
-    def predict(self, observation: Any, *, deterministic: bool) -> npt.NDArray[Any]:
+    def predict(self, observation: Any, *, deterministic: bool, action_masks: Any = None) -> npt.NDArray[Any]:
         """Actions within the environment's own bounds, for one observation or a batch."""
         drawn = is_stochastic(self.config.spec) and not deterministic
         whole = self._seen is None or (drawn and asks_critics(self.config.spec))
         obs, is_single = self.spaces.read_observations(observation, None if whole else self._seen)
+        if action_masks is None and self.spaces.sizes.legal:
+            warnings.warn(
+                "predict without action_masks may choose an action that is not legal: give it what the environment's "
+                "action_masks(), or info['action_mask'], says",
+                stacklevel=3,
+            )
+        obs = add_action_masks(self.spaces, obs, action_masks)
         with self.lock:
             if not drawn:
                 actions = self.program.exploit(self.training.device_state, obs)

@@ -203,6 +203,7 @@ class Model:
         state: Any = None,
         episode_start: Any = None,  # noqa: ARG002
         deterministic: bool = False,
+        action_masks: Any = None,
     ) -> tuple[npt.NDArray[Any], Any]:
         """Actions for one observation or a batch, within the environment's own bounds; and `state` again.
 
@@ -211,8 +212,12 @@ class Model:
         With `deterministic=False` a stochastic policy's actions are drawn. A deterministic policy acts the same
         either way: the noise that it explores with belongs to `learn`. `state` and `episode_start` are for recurrent
         policies, of which there are none.
+
+        :param action_masks: which actions are legal, as in sb3-contrib's MaskablePPO: true or false for each, for a
+            batch [B, A]. For a model whose environment said it while it learned. None: any action may be chosen
         """
-        return self._learner.predict(observation, deterministic=deterministic), state
+        actions = self._learner.predict(observation, deterministic=deterministic, action_masks=action_masks)
+        return actions, state
 
     def q_posterior(self, observation: Any, action: npt.ArrayLike) -> tuple[Any, Any]:
         """Mean and standard deviation of Q over the critics' masks, for one observation and action or a batch.

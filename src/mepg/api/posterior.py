@@ -11,6 +11,7 @@ import numpy.typing as npt
 from mepg.api.arguments import integer
 from mepg.api.learner import Learner
 from mepg.core.posterior import SAMPLES
+from mepg.envs.legal import add_action_masks
 from mepg.envs.spaces import Spaces
 from mepg.errors import UsageError
 from mepg.words import many
@@ -61,6 +62,7 @@ def _warn_of_samples(learner: Learner) -> None:
 def _read_pairs(spaces: Spaces, observation: Any, action: npt.ArrayLike) -> tuple[Floats, Floats, bool]:
     """[B, S], [B, A] in [-1, 1], and whether both were single ones."""
     obs, is_single_obs = spaces.read_observations(observation)
+    obs = add_action_masks(spaces, obs)
     actions, is_single_action = spaces.read_actions(action)
     count = len(actions) if is_single_obs else len(obs)
     if not is_single_action and len(actions) != count:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mepg.api.arguments import integer
+from mepg.envs.legal import METHOD
 from mepg.envs.spaces import Spaces, StepResult
 from mepg.envs.vector import Envs
 from mepg.errors import UsageError
@@ -94,6 +95,8 @@ class VecEnv:
         return [self._single[index].get_wrapper_attr(attr_name) for index in self._get_indices(indices)]
 
     def has_attr(self, attr_name: str) -> bool:
+        if attr_name == METHOD:
+            return bool(self._envs.sizes.legal)
         try:
             self.get_attr(attr_name)
         except AttributeError:
@@ -111,6 +114,8 @@ class VecEnv:
             self._single[index].set_wrapper_attr(attr_name, value)
 
     def env_method(self, method_name: str, *args: Any, indices: Indices = None, **kwargs: Any) -> list[Any]:
+        if method_name == METHOD and self._envs.sizes.legal:  # also where an environment says it in its info
+            return [self._envs.legal(index) for index in self._get_indices(indices)]
         if self._single is None:
             if len(set(self._get_indices(indices))) != self.num_envs:
                 raise UsageError("environments in other processes can only be called all together: leave out indices")
@@ -164,7 +169,7 @@ def register_with_stable_baselines(env: Any) -> Any:
 
 def vec_env_infos(results: Iterable[StepResult], spaces: Spaces) -> list[dict[str, Any]]:
     """Infos as in a VecEnv. It begins the next episode at once, so an episode's last observation is in its info."""
-    own = spaces.observations.unflatten
+    own = spaces.unflatten
     return [
         {**result.info, "terminal_observation": own(result.obs), "TimeLimit.truncated": result.alive}
         if result.over

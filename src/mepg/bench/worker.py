@@ -86,7 +86,7 @@ def _config(task: Task, *settings: str) -> Config:
 def updates(task: Task) -> Measure:
     """An agent that learns from one batch, over and over, by XLA and in native code; and its multiplications alone."""
     from mepg.training.assembly import make_program
-    from mepg.training.replay import row_width
+    from mepg.training.replay import layout, row_width
 
     config, sizes = _config(task), _sizes(task["env"])
     spec, agent = config.spec, config.build(sizes)
@@ -96,9 +96,12 @@ def updates(task: Task) -> Measure:
     programs = {name: make_program(each, agent, sizes)[0] for name, each in configs.items()}
     rng = np.random.default_rng(0)
     rows = rng.uniform(-1, 1, (spec.updates_per_step * spec.batch_size, row_width(sizes))).astype(np.float32)
+    state, action, _, _, next_state = layout(sizes)
     if sizes.action_kind == "discrete":
-        rows[:, sizes.obs] = rng.integers(sizes.action, size=len(rows))
-    numbers, obs = np.arange(len(rows), dtype=np.uint32), rows[:1, : sizes.obs].copy()
+        rows[:, action] = rng.integers(sizes.action, size=(len(rows), 1))
+    for part in (state, next_state):
+        rows[:, part][:, sizes.obs :] = 1  # all actions are legal, where observations say it
+    numbers, obs = np.arange(len(rows), dtype=np.uint32), rows[:1, state].copy()
     multiply, count = _multiplier(config, sizes)
 
     def learner(program: Program) -> Callable[[], None]:

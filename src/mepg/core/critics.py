@@ -30,7 +30,8 @@ class Critics(NamedTuple):
     ]  # a critic's value, contributions: [B], [B, H]
     values: Callable[[Mlp, Array, Array, Mask | None], tuple[Array, Array]]  # every critic's: [N, B], [N, B, H]
     policy_q: Callable[[Mlp, Array, Array, Mask | None], Array]  # the Q that the policy is improved on, [B]
-    # Every critic's Q of each discrete action, and the sum of their units' squared contributions: [N, B, A], [N, B, A]
+    # Every critic's Q of each discrete action, and the sum of their units' squared contributions: [N, B, A], [N, B, A].
+    # What is not legal has a Q of `ILLEGAL`.
     action_values: Callable[[Mlp, Array, Mask | None], tuple[Array, Array]]
     quantile_mean: Callable[[Array], Array]  # of values -> Q: [N, B] or [N, B, K] -> [N, B]
 
@@ -63,17 +64,17 @@ def make_critics(spec: CriticSpec, sizes: Sizes, network: Network | None = None)
         return value, units * theta[-1].w.mean(axis=1)
 
     def discrete_value_of_one(theta: Mlp, obs: Array, action: Array, mask: Mask | None) -> tuple[Array, Array]:
-        outputs, units = network.apply_masked(theta, obs, mask)
+        outputs, units = network.apply_masked(theta, sizes.without_legal(obs), mask)
         one_hot = action == jnp.arange(n_actions)  # [B, A]
         value = jnp.where(one_hot[:, :, None], outputs.reshape(-1, n_actions, n_quantiles), 0.0).sum(axis=1)
         weights = theta[-1].w.reshape(-1, n_actions, n_quantiles).mean(axis=-1)  # [H, A]
         return value.squeeze(-1) if quantiles is None else value, units * (one_hot.astype(jnp.float32) @ weights.T)
 
     def action_values_of_one(theta: Mlp, obs: Array, mask: Mask | None) -> tuple[Array, Array]:
-        outputs, units = network.apply_masked(theta, obs, mask)
+        outputs, units = network.apply_masked(theta, sizes.without_legal(obs), mask)
         weights = theta[-1].w.reshape(-1, n_actions, n_quantiles).mean(axis=-1)  # [H, A]
         q = outputs if quantiles is None else outputs.reshape(-1, n_actions, n_quantiles).mean(axis=-1)
-        return q, jnp.square(units) @ jnp.square(weights)
+        return sizes.among_legal(q, obs), jnp.square(units) @ jnp.square(weights)
 
     def policy_q(theta: Mlp, obs: Array, action: Array, mask: Mask | None) -> Array:
         if spec.policy_q == "first":

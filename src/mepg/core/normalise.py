@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -27,26 +28,32 @@ def normalised(agent: Agent, sizes: Sizes) -> Agent:
     def init(key: Key) -> Normalised:
         return Normalised(agent.init(key), jnp.int32(0), jnp.zeros(sizes.obs), jnp.ones(sizes.obs))
 
+    def scale(state: Normalised, obs: Array) -> Array:
+        """All of s but what says which actions are legal."""
+        scaled = normalise(state, sizes.without_legal(obs))
+        return jnp.concatenate([scaled, obs[..., sizes.obs :]], axis=-1) if sizes.legal else scaled
+
     def explore(state: Normalised, carry: Any, obs: Array, key: Key) -> tuple[Array, Any]:
-        return agent.explore(state.agent, carry, normalise(state, obs), key)
+        return agent.explore(state.agent, carry, scale(state, obs), key)
 
     def exploit(state: Normalised, obs: Array) -> Array:
-        return agent.exploit(state.agent, normalise(state, obs))
+        return agent.exploit(state.agent, scale(state, obs))
 
     def update(state: Normalised, batch: Batch, key: Key) -> tuple[Normalised, Metrics]:
-        state = update_statistics(state, batch.obs)
-        batch = batch._replace(obs=normalise(state, batch.obs), next_obs=normalise(state, batch.next_obs))
+        state = update_statistics(state, sizes.without_legal(batch.obs))
+        batch = batch._replace(obs=scale(state, batch.obs), next_obs=scale(state, batch.next_obs))
         inner, metrics = agent.update(state.agent, batch, key)
         return state._replace(agent=inner), metrics
 
-    return Agent(init, explore, exploit, update, agent.begin, agent.beliefs and _normalised_beliefs(agent.beliefs))
+    beliefs = agent.beliefs and _normalised_beliefs(agent.beliefs, scale)
+    return Agent(init, explore, exploit, update, agent.begin, beliefs)
 
 
-def _normalised_beliefs(inner: Beliefs) -> Beliefs:
+def _normalised_beliefs(inner: Beliefs, scale: Callable[[Normalised, Array], Array]) -> Beliefs:
     return Beliefs(
-        lambda state, obs, action: inner.posterior(state.agent, normalise(state, obs), action),
-        lambda state, obs, action, key: inner.subnetwork(state.agent, normalise(state, obs), action, key),
-        lambda state, obs, *keys: inner.evaluated_policy(state.agent, normalise(state, obs), *keys),
+        lambda state, obs, action: inner.posterior(state.agent, scale(state, obs), action),
+        lambda state, obs, action, key: inner.subnetwork(state.agent, scale(state, obs), action, key),
+        lambda state, obs, *keys: inner.evaluated_policy(state.agent, scale(state, obs), *keys),
         inner.closed_form,
     )
 

@@ -23,9 +23,17 @@ def init_search(search: Search | None, spec: CriticSpec, key: Key) -> Any:
 def choose_proposal(
     search: Search, proposals: Array, critics: Critics, theta: Mlp, carry: Any, obs: Array, spec: CriticSpec
 ) -> Array:
-    """argmax_a E[Q(s, a)] + kappa Std[Q(s, a)], or argmax_a Q_m(s, a) for the episode's m, a among K proposals.
+    """argmax_a of `proposal_values`, [B, A]."""
+    values = proposal_values(search, proposals, critics, theta, carry, obs, spec)
+    return best_proposal(proposals.reshape(*values.shape, proposals.shape[-1]), values)
 
-    Proposals are stacked, [K B, A]: the first of every state, then the second of every state. The result is [B, A].
+
+def proposal_values(
+    search: Search, proposals: Array, critics: Critics, theta: Mlp, carry: Any, obs: Array, spec: CriticSpec
+) -> Array:
+    """E[Q(s, a)] + kappa Std[Q(s, a)], or Q_m(s, a) for the episode's m, of K proposals a in each state. [K, B]
+
+    Proposals are stacked, [K B, A]: the first of every state, then the second of every state.
     """
     tiled_obs = jnp.tile(obs, (len(proposals) // len(obs), 1))  # [K B, S]
     if search.how == "ucb":
@@ -33,4 +41,4 @@ def choose_proposal(
         value = posterior_mean(belief) + search.kappa * jnp.sqrt(posterior_variance(belief))
     else:
         value = q_of_subnetwork(critics, theta, carry, tiled_obs, proposals)
-    return best_proposal(proposals.reshape(-1, len(obs), proposals.shape[-1]), value.reshape(-1, len(obs)))
+    return value.reshape(-1, len(obs))

@@ -38,14 +38,27 @@ class Part(NamedTuple):
     end: int
 
 
+ILLEGAL = -1e30  # in place of a number by which an action is chosen; finite, so that 0 times it is 0
+
+
 class Sizes(NamedTuple):
-    """All that an algorithm knows about its environment."""
+    """All that an algorithm knows about its environment.
+
+    Where an environment says which actions are legal, they are part of what it shows: s is [..., S + A] in all that
+    follows, with 1 or 0 for each action behind its S numbers. Networks see the S numbers alone.
+    """
 
     obs: int  # S
     action: int  # A: numbers in an action of a box, or discrete actions to choose from
     action_kind: str = "box"  # or "discrete"
     parts: tuple[Part, ...] = ()  # of an observation whose parts have names, in order
     actor_parts: tuple[Part, ...] | None = None  # those that the policy sees; None: it sees all of s
+    legal: int = 0  # numbers behind s that say which actions are legal: A, or none where all of them always are
+
+    @property
+    def obs_width(self) -> int:
+        """Numbers that an observation takes in a row and a batch: S, and A more if it says what is legal."""
+        return self.obs + self.legal
 
     @property
     def action_width(self) -> int:
@@ -58,17 +71,35 @@ class Sizes(NamedTuple):
         return self.obs if self.actor_parts is None else sum(part.end - part.start for part in self.actor_parts)
 
     @property
-    def seen_parts(self) -> tuple[Part, ...]:
-        """The named parts of what the policy sees, where they are in it."""
+    def of_policy(self) -> Sizes:
+        """The same for a policy by itself, whose s is what it is `given`."""
         parts = self.parts if self.actor_parts is None else self.actor_parts
         ends = accumulate(part.end - part.start for part in parts)
-        return tuple(Part(part.name, end - (part.end - part.start), end) for part, end in zip(parts, ends, strict=True))
+        moved = [Part(part.name, end - (part.end - part.start), end) for part, end in zip(parts, ends, strict=True)]
+        return self._replace(obs=self.actor_obs, parts=tuple(moved), actor_parts=None)
+
+    @property
+    def named_parts(self) -> tuple[Part, ...]:
+        """The parts of s that have names, the legal actions among them."""
+        return (*self.parts, *([Part("action_masks", self.obs, self.obs_width)] if self.legal else []))
 
     def seen(self, obs: Array) -> Array:
-        """What the policy sees of s, [..., S]; the critics see all of it."""
+        """What the policy's network sees of s; the critics' see all of it but the legal actions."""
         if self.actor_parts is None:
-            return obs
+            return self.without_legal(obs)
         return jnp.concatenate([obs[..., part.start : part.end] for part in self.actor_parts], axis=-1)
+
+    def given(self, obs: Array) -> Array:
+        """What a policy by itself needs of s: what its network sees, and the legal actions."""
+        return jnp.concatenate([self.seen(obs), obs[..., self.obs :]], axis=-1) if self.legal else self.seen(obs)
+
+    def without_legal(self, obs: Array) -> Array:
+        """The S numbers of s that networks see."""
+        return obs[..., : self.obs] if self.legal else obs
+
+    def among_legal(self, values: Array, obs: Array) -> Array:
+        """A number for each action, [..., A], so low that the action is never chosen if it is not legal in s."""
+        return jnp.where(obs[..., self.obs :] > 0, values, ILLEGAL) if self.legal else values
 
 
 class Batch(NamedTuple):

@@ -42,7 +42,7 @@ class Networks(NamedTuple):
 
     actor: Actor
     critics: Critics
-    target_entropy: float  # what alpha aims at
+    target_entropy: Array | float  # what alpha aims at, everywhere or in each state of a batch: [B]
 
 
 def update(
@@ -140,13 +140,19 @@ def policy_loss(
     return (weight * (alpha * log_prob - q)).mean(), log_prob
 
 
-def temperature_loss(alpha: Array, log_prob: Array, target_entropy: float, weight: Array | float = 1.0) -> Array:
+def temperature_loss(
+    alpha: Array, log_prob: Array, target_entropy: Array | float, weight: Array | float = 1.0
+) -> Array:
     """Eq. (8): J(alpha) = E[ -alpha log pi(a | s) - alpha H ], H the target entropy."""
     return (weight * -alpha * (log_prob + target_entropy)).mean()
 
 
 def temperature_step(
-    spec: ActorSpec, temperature: Trainable | None, log_prob: Array, target_entropy: float, weight: Array | float
+    spec: ActorSpec,
+    temperature: Trainable | None,
+    log_prob: Array,
+    target_entropy: Array | float,
+    weight: Array | float,
 ) -> Trainable | None:
     """log alpha moves down the gradient of Eq. (8); a fixed alpha stays."""
     if temperature is None or spec.temperature is None or spec.temperature.lr is None:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mepg.envs import simulators
+from mepg.envs.legal import METHOD, LegalActions
 from mepg.envs.observations import as_real, describe_value
 from mepg.envs.spaces import Action, Observation, Spaces, StepResult
 from mepg.envs.watchdog import StepTimeout, Watchdog
@@ -41,28 +42,56 @@ class Env:
                 problem = f"{self.id} has no usable observation_space and action_space"
                 raise UsageError(f"{problem}: {one_line(error)}") from None
             self.spaces = Spaces(self.id, *spaces)
-            self.sizes = self.spaces.sizes
+            self._legal: LegalActions | None = None  # of actions in a box, all are
             with failures_at("first reset"):
                 # PyBullet's first reset differs from all later ones, so it is not used. It also checks the space.
-                self.reset(0)
+                obs, info = self._reset(0)
+                if self.spaces.actions.kind == "discrete":
+                    owner = _owner(self.original, METHOD)
+                    ask = None if owner is None else lambda: [self._call(METHOD, None, of=owner)]
+                    self._legal = LegalActions(self.spaces, 1, ask, info)
+                    self.spaces = self._legal.spaces
+                    self._legal.begin(0, obs, info)
+            self.sizes = self.spaces.sizes
 
     def reset(self, seed: int | None) -> Observation:
-        obs, _ = self._call("reset", 2, seed=seed)
-        return self.spaces.obs(obs)
+        obs, info = self._reset(seed)
+        if self._legal is None:
+            return obs
+        self._legal.forget()
+        return self._legal.begin(0, obs, info)
+
+    def _reset(self, seed: int | None) -> tuple[Observation, Any]:
+        obs, info = self._call("reset", 2, seed=seed)
+        return self.spaces.obs(obs), info
 
     def step(self, action: Action) -> StepResult:
-        return self.take(self.spaces.scale(action))
+        scaled = self.spaces.scale(action)
+        if self._legal is not None:
+            self._legal.require(action[None])
+        return self.take(scaled)
 
     def take(self, action: Any) -> StepResult:
         """A step with an action of the environment's own space, which the environment may keep and change."""
-        return self.spaces.result(*self._call("step", 5, action))
+        result = self.spaces.result(*self._call("step", 5, action))
+        if self._legal is None:
+            return result
+        self._legal.forget()
+        return self._legal.after(0, result)
 
-    def _call(self, method: str, length: int, *args: Any, **kwargs: Any) -> Any:
+    @property
+    def legal(self) -> npt.NDArray[np.bool_]:
+        """Which actions are legal in the present state. [A]"""
+        assert self._legal is not None
+        return self._legal.now[0].astype(bool)
+
+    def _call(self, method: str, length: int | None, *args: Any, of: Any = None, **kwargs: Any) -> Any:
+        env = self.original if of is None else of
         if self._watchdog is None:
-            return call(self.id, self.original, method, length, *args, **kwargs)
+            return call(self.id, env, method, length, *args, **kwargs)
         try:
             with self._watchdog:
-                return call(self.id, self.original, method, length, *args, **kwargs)
+                return call(self.id, env, method, length, *args, **kwargs)
         except StepTimeout:
             raise RunFailure(
                 f"{self.id}'s {method} did not return within {self._watchdog.seconds:g} s (--step-timeout)"
@@ -107,6 +136,13 @@ class Env:
         suppressed = contextlib.suppress(Exception, SystemExit, StepTimeout)
         with suppressed, self._watchdog or contextlib.nullcontext(), foreign_code:
             self.original.close()
+
+
+def _owner(env: Any, method: str) -> Any:
+    """The environment or the wrapper around it that has this method, the outermost; None if none has."""
+    while isinstance(env, gymnasium.Wrapper) and not hasattr(env, method):
+        env = env.env
+    return env if hasattr(env, method) else None
 
 
 def name_of(env: Any) -> str:

@@ -1,7 +1,7 @@
 """Conversion between an environment's spaces and the float32 arrays that the rest of the program uses.
 
 There, an observation is flat, [S]. An action is flat too, [A]: a Box's numbers scaled to [-1, 1], or the index of a
-Discrete's action, counted from 0.
+Discrete's action, counted from 0. Where an environment says which actions are legal, a row is [S + A]: `envs.legal`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mepg.envs.observations import (
 from mepg.errors import RunFailure, UsageError
 from mepg.words import many
 
-Observation = npt.NDArray[np.float32]  # [S]; several have more axes in front
+Observation = npt.NDArray[np.float32]  # [S], or [S + A] with what is legal; several have more axes in front
 Action = npt.NDArray[np.float32]  # [A], scaled; several have more axes in front
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 MAX_EXACT = 2**24  # float32 represents every integer up to here
@@ -172,25 +172,41 @@ def _codec(space: gymnasium.Space[Any], env_id: str) -> BoxActions | DiscreteAct
 
 
 class Spaces:
-    """An environment's observation and action spaces, and checks of everything that it returns."""
+    """An environment's observation and action spaces, and checks of everything that it returns.
 
-    def __init__(self, env_id: str, observations: gymnasium.Space[Any], actions: gymnasium.Space[Any]) -> None:
+    :param legal: whether it says which actions are legal
+    """
+
+    def __init__(
+        self, env_id: str, observations: gymnasium.Space[Any], actions: gymnasium.Space[Any], *, legal: bool = False
+    ) -> None:
         self.id = env_id
         self.actions = _codec(actions, env_id)
         # Copies, so that neither the environment nor a user can change them later.
         self.observation_space, self.action_space = copy.deepcopy(observations), copy.deepcopy(actions)
         self.observations = Observations(self.observation_space, env_id)
-        self.sizes = Sizes(self.observations.size, self.actions.size, self.actions.kind, self.observations.parts)
+        self.sizes = Sizes(
+            self.observations.size,
+            self.actions.size,
+            self.actions.kind,
+            self.observations.parts,
+            legal=self.actions.size if legal else 0,
+        )
         self.scale, self.unscale = self.actions.scale, self.actions.unscale
         self._obs_shape = (self.sizes.obs,)
         # A checked copy of an observation as a row, [S]: some environments write the next one into the same array.
         self.obs = self._flat_obs if self.observations.is_flat else self._flattened_obs
 
+    def with_legal_actions(self) -> Spaces:
+        """The same, of an environment that says which actions are legal."""
+        return Spaces(self.id, self.observation_space, self.action_space, legal=True)
+
     def to_json(self) -> dict[str, Any]:
         """All that `from_json` needs, besides the environment's id."""
         sizes = [self.sizes.obs, self.sizes.action]
         structure = {} if self.observations.is_flat else {"observations": space_to_json(self.observation_space)}
-        return {"sizes": sizes, **structure, **self.actions.to_json()}
+        legal = {"legal_actions": True} if self.sizes.legal else {}
+        return {"sizes": sizes, **structure, **self.actions.to_json(), **legal}
 
     @classmethod
     def from_json(cls, env_id: str, data: Any) -> Spaces:
@@ -200,7 +216,10 @@ class Spaces:
             raise ValueError(f"observations of size {obs}")
         codec = DiscreteActions if "action_choices" in data else BoxActions
         space = space_from_json(data.get("observations", {"box": [obs]}))
-        spaces = cls(env_id, space, codec.space_from_json(data, action))
+        legal = data.get("legal_actions", False)
+        if type(legal) is not bool or (legal and codec is BoxActions):
+            raise ValueError(f"legal actions are not {legal!r:.80}")
+        spaces = cls(env_id, space, codec.space_from_json(data, action), legal=legal)
         if spaces.sizes.obs != obs:
             raise ValueError(f"observations of size {obs} with {spaces.sizes.obs} numbers")
         return spaces
@@ -211,6 +230,9 @@ class Spaces:
             return f"an action space of kind {self.actions.kind}, and {other.id} has one of kind {other.actions.kind}"
         if not self.observations.same(other.observations):
             return f"observations {self.observations}, and {other.id} has {other.observations}"
+        if self.sizes.legal != other.sizes.legal:
+            here, there = ("some", "none") if self.sizes.legal else ("none", "some")
+            return f"{here} of its actions said to be legal, and {other.id} has {there}"
         facts = ("actions of size", "actions of shape", "actions from", "actions to")
         for fact, value, other_value in zip(facts, self._facts(), other._facts(), strict=True):
             if np.shape(value) != np.shape(other_value) or not np.allclose(value, other_value, rtol=1e-6):
@@ -274,9 +296,25 @@ class Spaces:
             raise RunFailure(f"{self.id} returned {describe_value(value)} as {name!r}, not true or false")
         return bool(numbers)
 
+    def random(self, generator: np.random.Generator, row: Observation) -> npt.NDArray[Any]:
+        """A random action, [A], that is legal in this state."""
+        if not self.sizes.legal:
+            return self.actions.random(generator)
+        legal = np.flatnonzero(row[self.sizes.obs :])
+        return legal[generator.integers(len(legal), size=1)]
+
+    def any_action(self, row: Observation) -> Action:
+        """An action, [A], that is legal in this state."""
+        index = row[self.sizes.obs :].argmax() if self.sizes.legal else 0
+        return np.full(self.sizes.action_width, index, np.float32)
+
+    def unflatten(self, rows: Observation) -> Any:
+        """Rows as the environment's own structure: see `Observations.unflatten`."""
+        return self.observations.unflatten(rows[..., : self.sizes.obs] if self.sizes.legal else rows)
+
     def own_observations(self, rows: Observation) -> Any:
         """[E, S] as the environment's own structure, with an axis for E in front of each array."""
-        own = self.observations.unflatten(rows)
+        own = self.unflatten(rows)
         return own.astype(self.observation_space.dtype, copy=False) if self.observations.is_flat else own
 
     def read_observations(self, observations: Any, needed: Collection[str] | None = None) -> tuple[Observation, bool]:

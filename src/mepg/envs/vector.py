@@ -14,6 +14,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from gymnasium.wrappers.vector import NormalizeObservation
 
 from mepg.envs.env import Env, call, name_of
+from mepg.envs.legal import METHOD, Ask, LegalActions
 from mepg.envs.observations import entry
 from mepg.envs.simulators import quiet
 from mepg.envs.spaces import Action, Observation, Spaces, StepResult
@@ -29,6 +30,7 @@ class Envs:
 
     def __init__(self, count: int, spaces: Spaces) -> None:
         self.count, self.spaces, self.sizes = count, spaces, spaces.sizes
+        self._legal: LegalActions | None = None  # of actions in a box, all are
         # One environment's observation, of those that a vector environment returned.
         self._entry = entry if spaces.observations.is_nested else operator.getitem
 
@@ -38,7 +40,10 @@ class Envs:
 
     def step(self, actions: Action) -> list[StepResult]:
         """One step in each environment, with actions [E, A]."""
-        return self.take(self.spaces.scale(actions))
+        scaled = self.spaces.scale(actions)
+        if self._legal is not None:
+            self._legal.require(actions)
+        return self.take(scaled)
 
     def take(self, actions: Any) -> list[StepResult]:
         """`step` with actions of the environments' own space, which they may keep and change."""
@@ -46,6 +51,16 @@ class Envs:
 
     def abandon(self, seed: int | None = None) -> None:
         """Abandon the current episodes, so that new ones can start in every environment."""
+
+    def legal(self, index: int) -> npt.NDArray[np.bool_]:
+        """Which actions are legal in the present state of one environment. [A]"""
+        assert self._legal is not None
+        return self._legal.now[index].astype(bool)
+
+    def _find_legal_actions(self, ask: Ask | None, info: Any, *, resets_itself: bool) -> None:
+        """How a vector environment with discrete actions says which are legal, if it does."""
+        self._legal = LegalActions(self.spaces, self.count, ask, info, resets_itself=resets_itself)
+        self.spaces, self.sizes = self._legal.spaces, self._legal.spaces.sizes
 
     def close(self) -> None:
         self.original.close()
@@ -63,6 +78,9 @@ class SerialEnvs(Envs):
 
     def step(self, actions: Action) -> list[StepResult]:
         return [env.step(action) for env, action in zip(self._envs, actions, strict=True)]
+
+    def legal(self, index: int) -> npt.NDArray[np.bool_]:
+        return self._envs[index].legal
 
     def take(self, actions: Any) -> list[StepResult]:
         each = self.spaces.actions.each(actions)
@@ -85,24 +103,46 @@ class GymnasiumEnvs(Envs):
             # PyBullet's first reset differs from all later ones, so it is not used. An environment that resets itself
             # gets no other seed.
             self.abandon(seed if self._resets_itself else 0)
+        if self.spaces.actions.kind == "discrete":
+            with indexing_errors(env_id, self.count):
+                info = info_of(self._infos, 0, self.count)
+            self._find_legal_actions(self._ask_legal(), info, resets_itself=self._resets_itself)
+
+    def _ask_legal(self) -> Ask | None:
+        """How to ask all environments for their `action_masks()`, if they have them."""
+        vector = self.original.unwrapped
+        known = isinstance(vector, SyncVectorEnv | AsyncVectorEnv)
+        if not known or not all(self._call("call", None, "has_wrapper_attr", METHOD, of=vector)):
+            return None
+        return lambda: self._call("call", None, METHOD, of=vector)
 
     def begin(self, index: int, seed: int | None) -> Observation:
         if not self._resets_itself:
             # Also with AutoresetMode.NEXT_STEP: it saves the step that would only have reset the environment.
             mask = ResetMask(np.arange(self.count) == index)
-            self._next, _ = self._call("reset", 2, seed=[seed] * self.count, options=mask)
+            self._next, self._infos = self._call("reset", 2, seed=[seed] * self.count, options=mask)
+            if self._legal is not None:
+                self._legal.forget()
         with indexing_errors(self.spaces.id, self.count):
-            return self.spaces.obs(self._entry(self._next, index))
+            obs = self.spaces.obs(self._entry(self._next, index))
+            if self._legal is None:
+                return obs
+            return self._legal.begin(index, obs, info_of(self._infos, index, self.count))
 
     def take(self, actions: Any) -> list[StepResult]:
-        self._next, rewards, terminated, truncated, infos = self._call("step", 5, actions)
+        self._next, rewards, terminated, truncated, self._infos = self._call("step", 5, actions)
         with indexing_errors(self.spaces.id, self.count):
-            return [
+            results = [
                 self._result(
-                    self._entry(self._next, i), rewards[i], terminated[i], truncated[i], info_of(infos, i, self.count)
+                    self._entry(self._next, i),
+                    rewards[i],
+                    terminated[i],
+                    truncated[i],
+                    info_of(self._infos, i, self.count),
                 )
                 for i in range(self.count)
             ]
+            return results if self._legal is None else self._legal.after_all(results)
 
     def _result(self, obs: Any, reward: Any, terminated: Any, truncated: Any, info: Any) -> StepResult:
         if not self._resets_itself:
@@ -115,11 +155,14 @@ class GymnasiumEnvs(Envs):
         return self.spaces.result(last_obs, reward, terminated, truncated, final_info)
 
     def abandon(self, seed: int | None = None) -> None:
-        self._next, _ = self._call("reset", 2, seed=seed)
+        self._next, self._infos = self._call("reset", 2, seed=seed)
+        if self._legal is not None:
+            self._legal.forget()
 
-    def _call(self, method: str, length: int, *args: Any, **kwargs: Any) -> Any:
+    def _call(self, method: str, length: int | None, *args: Any, of: Any = None, **kwargs: Any) -> Any:
         self._responds = False
-        result = call(self.spaces.id, self.original, method, length, *args, **kwargs)
+        env = self.original if of is None else of
+        result = call(self.spaces.id, env, method, length, *args, **kwargs)
         self._responds = True
         return result
 
@@ -208,15 +251,26 @@ class StableBaselinesEnvs(Envs):
         super().__init__(int(env.num_envs), Spaces(name_of(env), env.observation_space, env.action_space))
         self.original = env
         self.abandon(seed)
+        if self.spaces.actions.kind == "discrete":
+            has_method = hasattr(env, "has_attr") and env.has_attr(METHOD)
+            ask = (lambda: call(self.spaces.id, env, "env_method", None, METHOD)) if has_method else None
+            self._find_legal_actions(ask, self._reset_info(0), resets_itself=True)
+
+    def _reset_info(self, index: int) -> Any:
+        """What one environment said when its episode began; a wrapper of these environments does not know it."""
+        infos = getattr(getattr(self.original, "unwrapped", self.original), "reset_infos", None)
+        return infos[index] if infos else {}
 
     def begin(self, index: int, seed: int | None) -> Observation:  # noqa: ARG002
         with indexing_errors(self.spaces.id, self.count):
-            return self.spaces.obs(self._entry(self._next, index))
+            obs = self.spaces.obs(self._entry(self._next, index))
+            return obs if self._legal is None else self._legal.begin(index, obs, self._reset_info(index))
 
     def take(self, actions: Any) -> list[StepResult]:
         self._next, rewards, dones, infos = call(self.spaces.id, self.original, "step", 4, actions)
         with indexing_errors(self.spaces.id, self.count):
-            return [self._result(index, rewards[index], dones[index], infos[index]) for index in range(self.count)]
+            results = [self._result(index, rewards[index], dones[index], infos[index]) for index in range(self.count)]
+            return results if self._legal is None else self._legal.after_all(results)
 
     def _result(self, index: int, reward: Any, done: Any, info: Any) -> StepResult:
         done = self.spaces.flag(done, "done")
@@ -228,6 +282,8 @@ class StableBaselinesEnvs(Envs):
         if seed is not None:
             self.original.seed(seed)
         self._next = call(self.spaces.id, self.original, "reset", None)
+        if self._legal is not None:
+            self._legal.forget()
 
 
 def make_envs(env: Any, count: int = 1, seed: int = 0, watchdog: Watchdog | None = None) -> Envs:

@@ -25,7 +25,7 @@ _NUMBERS_PER_LINE = 8
 
 def to_c(program: PolicyProgram, sizes: Sizes, about: dict[str, Any]) -> str:
     """A header with a function `policy` from one observation to one action, and `about` in a comment."""
-    writer = _Writer(program, sizes.actor_obs)
+    writer = _Writer(program, sizes.obs_width)
     for operation in program.operations:
         writer.values[operation.output] = writer.write(operation)
     action = writer.contiguous(writer.values[ACTION])
@@ -44,9 +44,9 @@ def to_c(program: PolicyProgram, sizes: Sizes, about: dict[str, Any]) -> str:
     lines = [
         "#include <math.h>",
         "",
-        f"#define POLICY_OBS {sizes.actor_obs}",
+        f"#define POLICY_OBS {sizes.obs_width}",
         f"#define {size}",
-        *_offsets(sizes.seen_parts),
+        *_offsets(sizes.named_parts),
         "",
         *(line for name, function in _FUNCTIONS.items() if name in used for line in function),
         f"static inline {heading} {{",

@@ -46,9 +46,9 @@ class Source(NamedTuple):
 
     policy: Policy
     env: Env
-    sizes: Sizes
+    sizes: Sizes  # of the policy by itself
     program: PolicyProgram
-    obs: Observation  # what the policy sees, [OBSERVATIONS, `sizes.actor_obs`]
+    obs: Observation  # what the policy is given, [OBSERVATIONS, `sizes.obs_width`]
     actions: Action  # in the environment's own bounds
     rounding: float  # the largest difference to the actions of single observations; large observations cost digits
 
@@ -57,7 +57,7 @@ class Source(NamedTuple):
         """Metadata for the exported file."""
         config = self.policy.config
         names = {"algorithm": config.algorithm, "env": config.env, "mepg": __version__}
-        layout = ", ".join(f"{part.name} {part.start}:{part.end}" for part in self.sizes.seen_parts)
+        layout = ", ".join(f"{part.name} {part.start}:{part.end}" for part in self.sizes.named_parts)
         return {**names, "seed": config.seed, "step": self.policy.step, **({"obs": layout} if layout else {})}
 
 
@@ -79,22 +79,23 @@ def open_run(folder: Folder, env_id: str | None = None, *, best: bool = False) -
         policy = policy._replace(exploit=with_jax_defaults(jax.jit(config.build(env.sizes).exploit)))
     spaces, sizes, exploit = env.spaces, config.with_view(env.sizes), config.build_policy(env.sizes)
 
-    def act(state: Any, seen: jax.Array) -> jax.Array:
-        return spaces.actions.scale_in_jax(exploit(state, seen))
+    def act(state: Any, given: jax.Array) -> jax.Array:
+        return spaces.actions.scale_in_jax(exploit(state, given))
 
     obs = _collect_observations(policy, env)
     actions = np.asarray(policy.exploit(policy.state, obs))
     rounding = 0.0  # an index is not rounded; `_ties` finds actions of the same value
     if spaces.sizes.action_kind == "box":
         rounding = float(np.abs(actions - np.stack([policy.act(single) for single in obs])).max())
-    program, seen = trace(act, policy.state, sizes.actor_obs), np.asarray(sizes.seen(jnp.asarray(obs)))
-    return Source(policy, env, sizes, program, seen, spaces.scale(actions), rounding)
+    program = trace(act, policy.state, sizes.of_policy.obs_width)
+    given = np.asarray(sizes.given(jnp.asarray(obs)))
+    return Source(policy, env, sizes.of_policy, program, given, spaces.scale(actions), rounding)
 
 
 def export_onnx(source: Source, path: Path) -> Exported:
     """Write one file for any ONNX runtime."""
     about = {name: str(value) for name, value in source.about.items()}
-    content = to_onnx(source.program, source.sizes.actor_obs, about)
+    content = to_onnx(source.program, source.sizes.obs_width, about)
     session = open_session(content)
     checked = _check(source, lambda obs: session.run([ACTION], {OBS: obs})[0])
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 from policy import load_policy
 act = load_policy()
 action = act(observation)  # or a batch of them; actions are in the environment's own bounds
+action = act(observation, action_masks)  # of a policy that was trained where some actions are not legal
 """
 
 import json
@@ -35,13 +36,15 @@ def run(operations: Any, constants: dict[str, Any], obs: Any) -> dict[str, Any]:
 
 
 def load_policy(path: Any = None) -> Any:
-    """A function from one observation, or a batch, to actions."""
+    """A function from one observation, or a batch, and perhaps what is legal, to actions."""
     with np.load(path or Path(__file__).with_name("policy.npz"), allow_pickle=False) as file:
         constants = dict(file)
     operations = json.loads(str(constants.pop("operations")))
 
-    def act(obs: Any) -> Any:
+    def act(obs: Any, action_masks: Any = None) -> Any:
         obs = np.asarray(obs, np.float32)
+        if action_masks is not None:
+            obs = np.concatenate([obs, np.asarray(action_masks, np.float32)], axis=-1)
         actions = run(operations, constants, obs.reshape(-1, obs.shape[-1]))["action"]
         return np.array(actions).reshape(obs.shape[:-1] + actions.shape[1:])
 

@@ -75,10 +75,11 @@ class Session:
         except MemoryError as error:
             raise UsageError(with_cause("this run does not fit into memory", error)) from None
         self.config = self.loop.config
-        self.notes += [note for note in (self.loop.envs.spaces.observations.note, self.loop.note) if note]
+        spaces = self.loop.envs.spaces
+        legal = f"{self.config.env} says which actions are legal: no other is chosen" if spaces.sizes.legal else ""
+        self.notes += [note for note in (spaces.observations.note, legal, self.loop.note) if note]
         self._note_statistics()
         self.checkpoints = Checkpoints(self.folder.path, self.config)
-        spaces = self.loop.envs.spaces
         self._open.enter_context(self.folder.claim(self.config, spaces))  # the first thing that is written
         self._require_the_same_environment(spaces)
         self._note_changed_versions()

@@ -139,6 +139,8 @@ class Config:
         algos.require_actions(self.algorithm, sizes, self.env)
         sizes = self.with_view(sizes)
         agent = self._build(sizes)
+        if sizes.legal:
+            algos.require_choice(self.algorithm, agent, sizes, self.env)
         if sizes.actor_parts is not None:
             algos.require_policy_alone(self.algorithm, agent, self.build_policy(sizes), sizes)
         return agent
@@ -151,12 +153,12 @@ class Config:
         return normalised(agent, sizes) if self.normalize_obs else agent
 
     def build_policy(self, sizes: Sizes) -> Callable[[Any, Array], Array]:
-        """The agent's `exploit`, as a function of its state and of what the policy sees, [B, `sizes.actor_obs`]."""
+        """The agent's `exploit`, as a function of its state and of what the policy is `given`."""
         from mepg.core.normalise import seen_statistics
 
         sizes = self.with_view(sizes)
-        agent = self._build(sizes._replace(obs=sizes.actor_obs, parts=(), actor_parts=None))
-        return lambda state, seen: agent.exploit(seen_statistics(state, sizes), seen)
+        agent = self._build(sizes.of_policy)
+        return lambda state, given: agent.exploit(seen_statistics(state, sizes), given)
 
     def with_view(self, sizes: Sizes) -> Sizes:
         """The sizes, with the parts of an observation that `actor_obs` names."""

@@ -74,7 +74,7 @@ class Loop:
         self.carry = self.program.empty_carry()  # the agent's, in the episodes under way
         self.next_episode = 0  # the number of the next episode to begin
         self._episodes = [0] * envs.count  # the number of the episode under way in each environment
-        self.obs: FloatArray = np.zeros((envs.count, envs.sizes.obs), np.float32)
+        self.obs: FloatArray = np.zeros((envs.count, envs.sizes.obs_width), np.float32)
         # Actions of the episodes under way, as bytes: an episode that never ends may have millions.
         self._episode_actions = [bytearray() for _ in range(envs.count)]
         self._episode_returns = [0.0] * envs.count
@@ -188,7 +188,8 @@ class Loop:
         first, count = self.step + 1, self.envs.count
         if first <= self.config.spec.warmup:
             generators = [generator(self.config.seed, "warmup", step) for step in range(first, first + count)]
-            return np.array([self.envs.spaces.actions.random(rng) for rng in generators], np.float32)
+            draws = (self.envs.spaces.random(*each) for each in zip(generators, self.obs, strict=True))
+            return np.array(list(draws), np.float32)
         actions, self.carry = self.program.explore(self.device_state, self.carry, self.obs, first)
         return actions
 
@@ -333,9 +334,12 @@ class Loop:
                 if lengths[index] == to_go != longest:  # until now it took idle steps along with the others
                     self._begin_episode(index, snapshot.episodes[index])
             begun = [length >= to_go for length in lengths]
-            idle = np.zeros(self.envs.sizes.action_width, np.float32)
-            actions = [taken[-to_go] if at else idle for taken, at in zip(snapshot.actions, begun, strict=True)]
+            idle = map(self.envs.spaces.any_action, self.obs)
+            actions = [
+                taken[-to_go] if at else other for taken, at, other in zip(snapshot.actions, begun, idle, strict=True)
+            ]
             for index, result in enumerate(self.envs.step(np.array(actions))):
+                self.obs[index] = result.obs
                 if begun[index]:
                     self._record_step(index, actions[index], result)
                     same &= not result.over and self._is_in_replay(index, to_go, result)

@@ -94,10 +94,12 @@ class NativeProgram(Program):
     def _learn_arguments(self, number: int) -> tuple[Any, ...]:
         rng, count = np.random.default_rng(number), self._updates * self._spec.batch_size
         rows = rng.uniform(-1, 1, (count, row_width(self._sizes))).astype(np.float32)
-        _, action, _, discount, _ = layout(self._sizes)
+        state, action, _, discount, next_state = layout(self._sizes)
         rows[:, discount] = rng.random(count) < 0.9
         if self._sizes.action_kind == "discrete":
             rows[:, action] = rng.integers(self._sizes.action, size=(count, 1))
+        for obs in rows[:, state], rows[:, next_state]:
+            self._allow_some(rng, obs)
         numbers = rng.integers(10**6, size=count).astype(np.uint32)
         carry, obs, step, k_act = self._explore_arguments(number)
         return rows, numbers, carry, obs, step, self._keys["update"], k_act
@@ -108,4 +110,13 @@ class NativeProgram(Program):
 
     def _observations(self, number: int) -> FloatArray:
         rng = np.random.default_rng(number)
-        return rng.uniform(-1, 1, (self._envs, self._sizes.obs)).astype(np.float32)
+        obs = rng.uniform(-1, 1, (self._envs, self._sizes.obs_width)).astype(np.float32)
+        self._allow_some(rng, obs)
+        return obs
+
+    def _allow_some(self, rng: np.random.Generator, obs: FloatArray) -> None:
+        """Make some actions legal, at least one in each state, where observations say it."""
+        if self._sizes.legal:
+            legal = obs[:, self._sizes.obs :]
+            legal[:] = rng.random(legal.shape) < 0.5
+            legal[np.arange(len(legal)), rng.integers(self._sizes.action, size=len(legal))] = 1

@@ -15,13 +15,13 @@ FloatArray = npt.NDArray[np.float32]
 
 def layout(sizes: Sizes) -> tuple[slice | int, ...]:
     """Where s, a, r, discount and s' are in a row."""
-    s, a = sizes.obs, sizes.obs + sizes.action_width  # where either ends
+    s, a = sizes.obs_width, sizes.obs_width + sizes.action_width  # where either ends
     return slice(s), slice(s, a), a, a + 1, slice(a + 2, None)
 
 
 def row_width(sizes: Sizes) -> int:
     """How many numbers one transition has."""
-    return 2 * sizes.obs + sizes.action_width + 2
+    return 2 * sizes.obs_width + sizes.action_width + 2
 
 
 def pack(row: FloatArray, fields: tuple[slice | int, ...], *transition: Any) -> None:
