@@ -24,17 +24,17 @@ class Noughts(gymnasium.Env):
         self.board = np.zeros(9, np.float32)
         if self.np_random.random() < 0.5:
             self.board[self.np_random.integers(9)] = -1
-        return self.board, {}
+        return self.board.copy(), {}
 
     def step(self, action):
         if self.board[action - 1]:
             self.illegal += 1
-            return self.board, -1.0, True, False, {}
+            return self.board.copy(), -1.0, True, False, {}
         self.board[action - 1] = 1
         if not self.is_won() and (self.board == 0).any():
             self.board[self.np_random.choice(np.flatnonzero(self.board == 0))] = -1
         won = self.is_won()
-        return self.board, won, bool(won) or not (self.board == 0).any(), False, {}
+        return self.board.copy(), won, bool(won) or not (self.board == 0).any(), False, {}
 
     def is_won(self):
         """1 for us, -1 for the other, 0 for nobody yet."""

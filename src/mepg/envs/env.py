@@ -83,7 +83,8 @@ class Env:
     def legal(self) -> npt.NDArray[np.bool_]:
         """Which actions are legal in the present state. [A]"""
         assert self._legal is not None
-        return self._legal.now[0].astype(bool)
+        legal: npt.NDArray[np.bool_] = self._legal.now[0].astype(bool)
+        return legal
 
     def _call(self, method: str, length: int | None, *args: Any, of: Any = None, **kwargs: Any) -> Any:
         env = self.original if of is None else of

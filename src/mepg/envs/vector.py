@@ -55,7 +55,8 @@ class Envs:
     def legal(self, index: int) -> npt.NDArray[np.bool_]:
         """Which actions are legal in the present state of one environment. [A]"""
         assert self._legal is not None
-        return self._legal.now[index].astype(bool)
+        legal: npt.NDArray[np.bool_] = self._legal.now[index].astype(bool)
+        return legal
 
     def _find_legal_actions(self, ask: Ask | None, info: Any, *, resets_itself: bool) -> None:
         """How a vector environment with discrete actions says which are legal, if it does."""
