@@ -45,6 +45,8 @@ from tests.run.processes import (
             ["replay_size=400"],
             ["--envs", "2", "--normalize-obs", "--actor-obs", "observation,desired_goal"],
         ),
+        ("me-dqn", "tests.envs.games:LegalNoughts-v0", ["replay_size=400", "n_step=2"], ["--envs", "3"]),
+        pytest.param("me-sac-discrete", "Taxi-v4", ["replay_size=400"], ["--normalize-obs"], marks=pytest.mark.faults),
     ],
 )
 def test_kill_9_at_random_moments(algorithm, env, settings, extra, tmp_path):

@@ -101,7 +101,7 @@ def build(spec: CategoricalSpec, sizes: Sizes) -> Agent:
         """With fewer legal actions, the largest possible entropy is smaller too: alpha aims at a share of that."""
         if not sizes.legal or given is not None:
             return nets
-        return nets._replace(target_entropy=spec.entropy_ratio * jnp.log(obs[:, sizes.obs :].sum(axis=-1)))
+        return nets._replace(target_entropy=spec.entropy_ratio * jnp.log(sizes.legal_actions(obs).sum(axis=-1)))
 
     def update(state: AgentState, batch: Batch, key: Key) -> tuple[AgentState, Metrics]:
         """One update of Algorithm 1."""

@@ -31,7 +31,7 @@ def normalised(agent: Agent, sizes: Sizes) -> Agent:
     def scale(state: Normalised, obs: Array) -> Array:
         """All of s but what says which actions are legal."""
         scaled = normalise(state, sizes.without_legal(obs))
-        return jnp.concatenate([scaled, obs[..., sizes.obs :]], axis=-1) if sizes.legal else scaled
+        return jnp.concatenate([scaled, sizes.legal_actions(obs)], axis=-1) if sizes.legal else scaled
 
     def explore(state: Normalised, carry: Any, obs: Array, key: Key) -> tuple[Array, Any]:
         return agent.explore(state.agent, carry, scale(state, obs), key)

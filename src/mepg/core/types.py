@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 Array = jax.Array
 Key = jax.Array
@@ -91,15 +92,20 @@ class Sizes(NamedTuple):
 
     def given(self, obs: Array) -> Array:
         """What a policy by itself needs of s: what its network sees, and the legal actions."""
-        return jnp.concatenate([self.seen(obs), obs[..., self.obs :]], axis=-1) if self.legal else self.seen(obs)
+        seen = self.seen(obs)
+        return jnp.concatenate([seen, self.legal_actions(obs)], axis=-1) if self.legal else seen
 
     def without_legal(self, obs: Array) -> Array:
         """The S numbers of s that networks see."""
-        return obs[..., : self.obs] if self.legal else obs
+        return lax.slice_in_dim(obs, 0, self.obs, axis=-1) if self.legal else obs
+
+    def legal_actions(self, obs: Array) -> Array:
+        """What s says of each action: 1 if it is legal, else 0. [..., A]"""
+        return lax.slice_in_dim(obs, self.obs, self.obs_width, axis=-1)
 
     def among_legal(self, values: Array, obs: Array) -> Array:
         """A number for each action, [..., A], so low that the action is never chosen if it is not legal in s."""
-        return jnp.where(obs[..., self.obs :] > 0, values, ILLEGAL) if self.legal else values
+        return jnp.where(self.legal_actions(obs) > 0, values, ILLEGAL) if self.legal else values
 
 
 class Batch(NamedTuple):

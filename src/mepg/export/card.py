@@ -23,6 +23,10 @@ from mepg.training.keys import episode_seed
 from mepg.words import many
 
 VIDEO = "replay.mp4"  # the name that the Hub looks for
+_LEGAL = (
+    "It chooses among the legal actions, so it has to be given them: `predict(..., action_masks=)`; an exported policy "
+    "takes them behind the observation, 1 or 0 for each action."
+)
 
 
 def write_card(folder: Folder, path: Path, env_id: str | None = None) -> tuple[list[Path], str | None]:
@@ -80,6 +84,7 @@ def _text(folder: Folder, policy: Policy, evaluations: dict[int, list[Episode]],
         f"Trained with mepg for {many(policy.step, 'step')}{unfinished}. The algorithm: {algorithm.summary}.",
         "",
         *([f"![The first episode of an evaluation]({video})", ""] if video else []),
+        *([_LEGAL, ""] if folder.identity().spaces.sizes.legal else []),
         "| | |",
         "| --- | --- |",
         f"| return after {many(step, 'step')} | {reward} over {many(len(returns), 'episode')} without exploration |",
