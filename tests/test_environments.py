@@ -157,6 +157,7 @@ def test_the_worked_example_of_the_docs(tmp_path):
     briefly = {
         "learn(600)": "learn(320)",
         "learn(3_000)": "learn(20)",
+        "learn(60_000,": "learn(20,",
         "range(100)": "range(2)",
         "range(3)": "range(1)",
     }
