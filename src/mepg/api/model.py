@@ -213,11 +213,9 @@ class Model:
         either way: the noise that it explores with belongs to `learn`. `state` and `episode_start` are for recurrent
         policies, of which there are none.
 
-        :param action_masks: which actions are legal, as in sb3-contrib's MaskablePPO: true or false for each, for a
-            batch [B, A]. For a model whose environment said it while it learned. None: any action may be chosen
+        :param action_masks: true or false for each action, [A] or [B, A]: whether it is legal. None: any may be chosen
         """
-        actions = self._learner.predict(observation, deterministic=deterministic, action_masks=action_masks)
-        return actions, state
+        return self._learner.predict(observation, deterministic=deterministic, action_masks=action_masks), state
 
     def q_posterior(self, observation: Any, action: npt.ArrayLike) -> tuple[Any, Any]:
         """Mean and standard deviation of Q over the critics' masks, for one observation and action or a batch.
