@@ -90,7 +90,6 @@ class Page(NamedTuple):
     before_overview: Sequence[Section] = ()
     after_overview: Sequence[Section] = ()
     plans: Sequence[PlanProgress] = ()  # of a paper, if runs belong to them
-    hours_note: str = ""  # where core-hours come from, if they are known
 
 
 class Report(NamedTuple):

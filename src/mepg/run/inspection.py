@@ -236,9 +236,8 @@ def _metrics(folder: Folder, policy: Policy) -> list[dict[str, str]]:
     result = folder.result(policy.config)
     try:
         if result is not None:
-            sealed = result.files.get(folder.metrics_file.name)
-        else:
-            sealed = Checkpoints(folder.path, policy.config).metrics(policy.step)
+            return folder.sealed_metrics(result)
+        sealed = Checkpoints(folder.path, policy.config).metrics(policy.step)
         return [] if sealed is None else folder.metrics(sealed)
     except Damaged as damage:
         raise UsageError(f"{folder.path}: {damage}") from None

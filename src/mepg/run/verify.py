@@ -247,9 +247,8 @@ def _episode_numbers(episodes: list[Episode]) -> dict[str, float]:
 def _published_numbers(folder: Folder, result: Result, evaluations: Evaluations) -> dict[int, dict[str, float]]:
     """Every number that the run has published, by step."""
     numbers: dict[int, dict[str, float]] = {}
-    sealed = result.files.get(folder.metrics_file.name)
     try:
-        for row in () if sealed is None else folder.metrics(sealed):
+        for row in folder.sealed_metrics(result):
             step = int(row["time/total_timesteps"])
             numbers[step] = {name: float(text) for name, text in row.items() if text and not name.startswith("time/")}
     except (Damaged, KeyError, ValueError) as damage:

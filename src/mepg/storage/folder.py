@@ -103,8 +103,7 @@ class Folder:
             raise UsageError(f"{self.path} holds a damaged run: {damage}") from None
         if data.get("format") != FORMAT:
             raise UsageError(
-                f"{self.config_file} is of format {data.get('format')!r:.80}, not {FORMAT}: another version wrote it; "
-                "scripts/convert_results.py turns finished runs of format 3 into today's"
+                f"{self.config_file} is of format {data.get('format')!r:.80}, not {FORMAT}: another version wrote it"
             )
         try:
             return Identity.from_json(data)
@@ -221,6 +220,11 @@ class Folder:
         except csv.Error as error:
             raise Damaged(f"{path.name}: {error}") from None
         return [row for row in rows if None not in row and None not in row.values()]
+
+    def sealed_metrics(self, result: Result) -> list[dict[str, str]]:
+        """Those rows of a finished run's metrics.csv that its result is of; none if it was not logged."""
+        sealed = result.files.get(self.metrics_file.name)
+        return [] if sealed is None else self.metrics(sealed)
 
     def write_evaluations(self, config: Config, evaluations: Evaluations) -> None:
         """Lay the evaluations out as Stable-Baselines3 does, and say whose they are."""
