@@ -48,7 +48,7 @@ def answer(arguments: Arguments) -> Answer:
     from rich.markdown import Markdown
 
     from mepg.algos import find
-    from mepg.bench.measure import measure, measure_updates
+    from mepg.bench.measure import Benchmark
     from mepg.bench.peers import prepare
     from mepg.bench.show import draw, to_markdown, updates_table
     from mepg.envs.env import Env
@@ -60,14 +60,14 @@ def answer(arguments: Arguments) -> Answer:
     err = Console(stderr=True, highlight=False)
     if arguments.algorithms:
         with _progress(err) as watch:
-            updates = measure_updates(arguments.algorithms, arguments.rounds, watch)
+            updates = Benchmark(arguments.rounds, (), watch).updates_of(arguments.algorithms)
         return Answer(updates, updates_table(updates))
     Env("HopperBulletEnv-v0").close()  # if PyBullet is missing, the error says how to install it
     peers = [prepare(name, arguments.peers, err.print) for name in arguments.against]
     out = arguments.out or Path("bench")
     out.mkdir(parents=True, exist_ok=True)
     with _progress(err) as watch:
-        results = measure(arguments.rounds, peers, watch)
+        results = Benchmark(arguments.rounds, peers, watch).results()
     results["about"]["peers"] = {peer.name: peer.versions for peer in peers}
     write_json(out / "bench.json", results)
     text = to_markdown(results)
