@@ -76,17 +76,13 @@ def write_report(
     others = [curve for path, curves in published.items() for curve in _require_comparable(path, curves, runs)]
     if long is not None:
         write_file(long, to_long_format(runs))
-    page = Page(runs, problems)
-    if not selections:
-        return write_page(
-            page._replace(before_overview=variant_sections(runs, baselines=others), after_overview=tables), out
-        )
     curves = _curves_blocks(selections, runs, others)
     planned = set().union(*(selection.all_configs() for selection in selections))
     unplanned = [run for run in runs if run.config.on_any_backend not in planned]
+    title, note = ("Other runs", OTHERS_NOTE) if selections else ("Runs", "")
     sections = [Section("curves", "Learning curves", curves, CURVES_NOTE)] if curves else []
-    sections += [*tables, *variant_sections(unplanned, "Other runs", OTHERS_NOTE, others)]
-    return write_page(page._replace(after_overview=sections, plans=_progress(selections, runs)), out)
+    sections += [*tables, *variant_sections(unplanned, title, note, others)]
+    return write_page(Page(runs, problems, sections, _progress(selections, runs)), out)
 
 
 def _require_comparable(path: Path, curves: Sequence[PublishedCurve], runs: Sequence[Run]) -> Sequence[PublishedCurve]:

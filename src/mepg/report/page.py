@@ -87,8 +87,7 @@ class Page(NamedTuple):
 
     runs: Sequence[Run]
     problems: Sequence[Problem]
-    before_overview: Sequence[Section] = ()
-    after_overview: Sequence[Section] = ()
+    sections: Sequence[Section]
     plans: Sequence[PlanProgress] = ()  # of a paper, if runs belong to them
 
 
@@ -110,7 +109,7 @@ class Inspected(NamedTuple):
 
 
 def variant_sections(
-    runs: Sequence[Run], title: str = "Runs", note: str = "", baselines: Sequence[PublishedCurve] = ()
+    runs: Sequence[Run], title: str, note: str, baselines: Sequence[PublishedCurve]
 ) -> list[Section]:
     """Curves and tables of any runs, if there are any."""
     curves = variant_curves(runs, baselines)
@@ -123,7 +122,7 @@ def write_page(page: Page, out: Path) -> Report:
     """The page at `out`, and its tables and figures in a folder beside it."""
     inspected, unreadable = _inspected(page.runs)
     page = page._replace(problems=[*page.problems, *unreadable])
-    blocks = [block for section in (*page.before_overview, *page.after_overview) for block in section.blocks]
+    blocks = [block for section in page.sections for block in section.blocks]
     figures = [block for block in blocks if isinstance(block, CurvesBlock)]
     files: dict[str, bytes] = {}
     for block in blocks:

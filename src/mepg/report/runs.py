@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -54,19 +54,6 @@ class Run(NamedTuple):
     @property
     def train_seconds(self) -> float | None:
         return None if self.seconds is None else self.seconds - self.eval_seconds
-
-
-class Evaluated(Protocol):
-    """What a learning curve needs of a run, ours or published by others."""
-
-    @property
-    def env(self) -> str: ...
-    @property
-    def steps(self) -> npt.NDArray[np.int64]: ...
-    @property
-    def means(self) -> Floats: ...
-    @property
-    def hours(self) -> Floats | None: ...
 
 
 class Problem(NamedTuple):

@@ -188,12 +188,12 @@ class Checkpoints:
             step=content["step"],
             state=unflatten(arrays, like.state, "agent"),
             carry=unflatten(arrays, like.carry, "carry"),
-            next_actions=_alike(arrays["next_actions"], like.next_actions),
+            next_actions=_alike(arrays, "next_actions", like.next_actions),
             episodes=episodes,
-            actions=[_alike(arrays[f"actions.{i}"], taken, axis=1) for i, taken in enumerate(like.actions)],
+            actions=[_alike(arrays, f"actions.{i}", taken, axis=1) for i, taken in enumerate(like.actions)],
             recent=_episodes(content["recent"]),
             evaluations={count(step): _episodes(episodes) for step, episodes in content["evaluations"]},
-            sums=_alike(arrays["sums"], like.sums),
+            sums=_alike(arrays, "sums", like.sums),
         )
 
     def _prune(self, step: int) -> None:
@@ -233,16 +233,6 @@ def _checksum(data: Any) -> Checksum | None:
         raise Damaged(f"{data!r} is not a checksum") from None
 
 
-def _alike(array: npt.NDArray[Any], like: npt.NDArray[Any], axis: int = 0) -> npt.NDArray[Any]:
-    """The array, if it is finite and has the type of `like`, and its shape from `axis` on; else a ValueError."""
-    same = array.dtype == like.dtype and array.ndim == like.ndim and array.shape[axis:] == like.shape[axis:]
-    if not same or not np.isfinite(array).all():
-        raise ValueError(
-            f"{array.dtype}{list(array.shape)} where there should be finite {like.dtype}{list(like.shape)}"
-        )
-    return array
-
-
 def _gaps(chunks: list[ReplayChunk], first: int, last: int) -> bool:
     """Whether rows `first` to `last` are not all covered, chunk after chunk; chunks may overlap."""
     contiguous = all(after.start <= before.stop <= after.stop for before, after in itertools.pairwise(chunks))
@@ -257,20 +247,19 @@ def flatten(tree: Any, prefix: str) -> Arrays:
 
 def unflatten(arrays: Arrays, template: Any, prefix: str) -> Any:
     """The pytree of `template`'s structure, shapes and types that `flatten` took apart."""
-    leaves, structure = jax.tree_util.tree_flatten_with_path(template)
-    found = []
-    for path, expected in leaves:
-        name = _name(prefix, path)
-        if name not in arrays:
-            raise Damaged(f"{name} is missing")
-        if arrays[name].shape != expected.shape or arrays[name].dtype != expected.dtype:
-            raise Damaged(
-                f"{name} is {arrays[name].dtype}{list(arrays[name].shape)}, not {expected.dtype}{list(expected.shape)}"
-            )
-        if not np.isfinite(arrays[name]).all():
-            raise Damaged(f"{name} holds a number that is not finite")
-        found.append(arrays[name])
-    return jax.tree_util.tree_unflatten(structure, found)
+    return jax.tree_util.tree_map_with_path(lambda path, like: _alike(arrays, _name(prefix, path), like), template)
+
+
+def _alike(arrays: Arrays, name: str, like: Any, axis: int = 0) -> npt.NDArray[Any]:
+    """The array of that name, if it is finite and has the type of `like`, and its shape from `axis` on."""
+    if name not in arrays:
+        raise Damaged(f"{name} is missing")
+    array = arrays[name]
+    if array.dtype != like.dtype or array.ndim != like.ndim or array.shape[axis:] != like.shape[axis:]:
+        raise Damaged(f"{name} is {array.dtype}{list(array.shape)}, not {like.dtype}{list(like.shape)}")
+    if not np.isfinite(array).all():
+        raise Damaged(f"{name} holds a number that is not finite")
+    return array
 
 
 def _name(prefix: str, path: Any) -> str:
