@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +23,7 @@ from mepg.bench.worker import Task
 from mepg.errors import RunFailure
 from mepg.native.build import CannotBuild, find_compiler
 from mepg.signals import cleaning_up, process_group
+from mepg.storage.files import JsonObject
 from mepg.storage.folder import versions
 
 MAIN = ("me-ddpg", "ddpg", "td3", "me-sac", "sac")
@@ -127,7 +127,7 @@ class Benchmark:
         self._peers = {peer.name: peer for peer in peers}
         self._cores = system.cores()
 
-    def results(self) -> dict[str, Any]:
+    def results(self) -> JsonObject:
         """As bench.json has them: a quarter of an hour, and longer with other libraries."""
         several = len(self._cores) > 1
         return {
@@ -147,7 +147,7 @@ class Benchmark:
         turns = self._in_turns("updates, one core", {name: _update(name) for name in ("me-sac", *names)})
         return {name: _against_multiplications(own, turns["me-sac"]) for name, own in turns.items()}
 
-    def _about(self) -> dict[str, Any]:
+    def _about(self) -> JsonObject:
         return {
             "date": date.today().isoformat(),
             "processor": system.processor_name(),
@@ -211,7 +211,9 @@ class Benchmark:
         for name, settings in (("me-ddpg", ()), ("me-ddpg mixed", ("precision=mixed",))):
             pair = {str(core): Contender(_loop("me-ddpg", HOPPER, *settings), [core]) for core in self._cores[:2]}
             turns = in_turns(f"two runs of {name} at once", pair, self._rounds, self._progress, together=True)
-            speeds[name] = {"steps_per_second": 2 / float(np.median([column(own, "seconds") for own in turns.values()]))}
+            speeds[name] = {
+                "steps_per_second": 2 / float(np.median([column(own, "seconds") for own in turns.values()]))
+            }
         return speeds
 
     def _pendulum(self) -> dict[str, float]:

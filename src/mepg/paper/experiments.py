@@ -286,9 +286,11 @@ def canonical(row: Row) -> tuple[str, tuple[str, ...]]:
 def _config(row: Row, plan: Plan) -> Config:
     """What a row's runs have in common."""
     algorithm, settings = canonical(row)
-    length = {name: getattr(plan, name) for name in ("steps", "eval_every", "eval_episodes")}
     tuned = tuned_settings(algorithm) if plan.tuned else ()
-    return Config.make(algorithm, (*tuned, *settings, *plan.settings), env=ALL_TASKS[0], **length)
+    return Config.make(
+        algorithm, (*tuned, *settings, *plan.settings), env=ALL_TASKS[0],
+        steps=plan.steps, eval_every=plan.eval_every, eval_episodes=plan.eval_episodes,
+    )  # fmt: skip
 
 
 Key = tuple[object, ...]

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 import jinja2
@@ -108,9 +108,7 @@ class Inspected(NamedTuple):
     picture: bytes | None  # None: another seed of the same variant is drawn
 
 
-def variant_sections(
-    runs: Sequence[Run], title: str, note: str, baselines: Sequence[PublishedCurve]
-) -> list[Section]:
+def variant_sections(runs: Sequence[Run], title: str, note: str, baselines: Sequence[PublishedCurve]) -> list[Section]:
     """Curves and tables of any runs, if there are any."""
     curves = variant_curves(runs, baselines)
     blocks = [CurvesBlock(curves)] if curves.panels else []
@@ -213,7 +211,7 @@ def _versions(runs: Sequence[Run]) -> dict[str, str]:
     return {name: text(versions) for name, versions in counts.items()}
 
 
-def _render(**content: Any) -> str:
+def _render(**content: object) -> str:
     loader = jinja2.PackageLoader("mepg.report", "templates")
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -192,7 +192,7 @@ def _check_policies(folder: Folder, config: Config) -> None:
             require_same_run(path, read_sealed_arrays(path)[1], config)
 
 
-def _check_result(folder: Folder, config: Config, result: dict[str, Any], returns: Floats) -> tuple[float, float]:
+def _check_result(folder: Folder, config: Config, result: dict[str, float], returns: Floats) -> tuple[float, float]:
     """The run's seconds and those that evaluation took, once the result agrees with what was measured."""
 
     def number(name: str, default: float | None = None) -> float:

@@ -26,6 +26,7 @@ from mepg.storage.files import (
     Arrays,
     Checksum,
     Damaged,
+    JsonObject,
     count,
     finite,
     list_names,
@@ -41,6 +42,7 @@ from mepg.training.replay import Replay
 from mepg.words import many
 
 FORMAT = 6
+PyTree = Any  # of arrays: an agent's state, or its networks; JAX has no better type
 KEEP_LAST = 2  # checkpoints: the last one, and the one before in case the last is damaged
 
 
@@ -167,7 +169,7 @@ class Checkpoints:
         """Remove the replay buffer, which a finished run no longer needs."""
         shutil.rmtree(self.replay_folder, ignore_errors=True)
 
-    def _manifest(self, step: int) -> dict[str, Any]:
+    def _manifest(self, step: int) -> JsonObject:
         path = self._path(step, "json")
         content = read_sealed(path)
         if content.get("format") != FORMAT:
@@ -176,10 +178,10 @@ class Checkpoints:
             raise Damaged(f"{path.name} belongs to another run or step")
         return content
 
-    def _arrays(self, content: dict[str, Any]) -> Arrays:
+    def _arrays(self, content: JsonObject) -> Arrays:
         return read_arrays(self._path(content["step"], "safetensors"), str(content["state"]))
 
-    def _snapshot(self, content: dict[str, Any], like: Snapshot) -> Snapshot:
+    def _snapshot(self, content: JsonObject, like: Snapshot) -> Snapshot:
         arrays = self._arrays(content)
         episodes = [count(number) for number in content["episodes"]]
         if len(episodes) != len(like.episodes):
@@ -239,18 +241,18 @@ def _gaps(chunks: list[ReplayChunk], first: int, last: int) -> bool:
     return not (chunks and contiguous and chunks[0].start <= first and chunks[-1].stop == last)
 
 
-def flatten(tree: Any, prefix: str) -> Arrays:
+def flatten(tree: PyTree, prefix: str) -> Arrays:
     """A pytree's arrays by their paths: {"agent.actor.params.0.w": ...}."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     return {_name(prefix, path): np.asarray(leaf) for path, leaf in leaves}
 
 
-def unflatten(arrays: Arrays, template: Any, prefix: str) -> Any:
+def unflatten(arrays: Arrays, template: PyTree, prefix: str) -> PyTree:
     """The pytree of `template`'s structure, shapes and types that `flatten` took apart."""
     return jax.tree_util.tree_map_with_path(lambda path, like: _alike(arrays, _name(prefix, path), like), template)
 
 
-def _alike(arrays: Arrays, name: str, like: Any, axis: int = 0) -> npt.NDArray[Any]:
+def _alike(arrays: Arrays, name: str, like: npt.NDArray[Any] | jax.ShapeDtypeStruct, axis: int = 0) -> npt.NDArray[Any]:
     """The array of that name, if it is finite and has the type of `like`, and its shape from `axis` on."""
     if name not in arrays:
         raise Damaged(f"{name} is missing")
@@ -262,7 +264,7 @@ def _alike(arrays: Arrays, name: str, like: Any, axis: int = 0) -> npt.NDArray[A
     return array
 
 
-def _name(prefix: str, path: Any) -> str:
+def _name(prefix: str, path: tuple[object, ...]) -> str:
     return prefix + "." + jax.tree_util.keystr(path, simple=True, separator=".")
 
 
