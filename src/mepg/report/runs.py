@@ -32,7 +32,7 @@ class Run(NamedTuple):
     returns: Floats  # [T, episodes]
     finished: bool
     seconds: float | None  # None until it is finished
-    eval_seconds: float  # of these, 0 where it is not recorded
+    eval_seconds: float  # of these
     versions: dict[str, str]  # that it was started with
     hours: Floats | None  # core-hours at each evaluation: processor time, evaluations aside; None: not recorded
 
@@ -195,15 +195,15 @@ def _check_policies(folder: Folder, config: Config) -> None:
 def _check_result(folder: Folder, config: Config, result: dict[str, float], returns: Floats) -> tuple[float, float]:
     """The run's seconds and those that evaluation took, once the result agrees with what was measured."""
 
-    def number(name: str, default: float | None = None) -> float:
+    def number(name: str) -> float:
         try:
-            return finite(result.get(name, default))
+            return finite(result.get(name))
         except ValueError as error:
             raise UsageError(f"{folder.result_file}: {name} = {error}") from None
 
     if number("steps") != config.steps or not np.isclose(number("final_return"), returns[-1].mean()):
         raise UsageError(f"{folder.result_file} does not agree with {folder.evaluations_file.name}")
-    seconds, eval_seconds = number("seconds"), number("eval_seconds", 0.0)
+    seconds, eval_seconds = number("seconds"), number("eval_seconds")
     if not 0 <= eval_seconds <= seconds:
         raise UsageError(f"{folder.result_file} says that {eval_seconds} of {seconds} seconds went into evaluation")
     return seconds, eval_seconds

@@ -57,8 +57,9 @@ class Objective:
         return [f"{field}={values.setting(params[field])}" for field, values in self.space.items()]
 
     def shared(self) -> JsonObject:
-        """What is the same in all runs, as `mepg train --config` takes it."""
-        return {name: value for name, value in self.run.to_json().items() if name not in ("spec", "seed", "threads")}
+        """What is the same in all runs, as `mepg train --config` takes it: a setting that is None is left out."""
+        shared = {name: value for name, value in self.run.to_json().items() if name not in ("spec", "seed", "threads")}
+        return {name: value for name, value in shared.items() if value is not None}
 
     def to_json(self) -> JsonObject:
         """As a study stores it."""
