@@ -25,6 +25,8 @@ def some_results():
         "two_runs": {"me-ddpg": {"steps_per_second": 600.0}},
         "pendulum": {"sac": 300.0, "me-sac": 200.0, "sac in rltools": 250.0},
         "simulators": {"HopperBulletEnv-v0": {"as_it_comes": 300.0, "here": 150.0, "ratio": 0.5}},
+        "evaluation": {"seconds": 8.0, "steps": 10_000, "adds": 0.25},
+        "first_step": {"first_start": 12.0, "second_start": 4.5},
     }  # fmt: skip
 
 
@@ -40,6 +42,7 @@ def test_the_summary_by_hand():
     assert found["loop against sb3, td3"] == "not measured"
     assert found["time of ME-DDPG / TD3 (the paper: 0.82)"] == "0.67"
     assert found["time of ME-SAC / SAC (the paper: 0.96)"] == "0.50"
+    assert found["ten evaluation episodes every 5,000 steps add"] == "0.25"
 
 
 def test_tables_and_picture(tmp_path):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 
@@ -20,7 +22,7 @@ from mepg.bench.peers import Peer
 from mepg.bench.worker import Task
 from mepg.errors import RunFailure
 from mepg.native.build import CannotBuild, find_compiler
-from mepg.signals import process_group
+from mepg.signals import cleaning_up, process_group
 from mepg.storage.files import JsonObject
 from mepg.storage.folder import versions
 
@@ -30,7 +32,7 @@ OTHERS = (  # that the paper does not have
     "tqc", "me-tqc", "crossq", "me-crossq",
     "dqn", "me-dqn", "qr-dqn", "me-qr-dqn", "sac-discrete", "me-sac-discrete",
 )  # fmt: skip
-HOPPER, ANT = "HopperBulletEnv-v0", "AntBulletEnv-v0"
+HOPPER, ANT, CHEETAH = "HopperBulletEnv-v0", "AntBulletEnv-v0", "HalfCheetahBulletEnv-v0"
 CARTPOLE, PENDULUM = "CartPole-v1", "Pendulum-v1"
 # Other libraries update their targets at every update, but TD3's with its policy.
 AS_PEERS = {"td3": (), "ddpg": ("target_every=1",), "sac": ("target_every=1",)}
@@ -136,6 +138,8 @@ class Benchmark:
             **({"two_runs": self._two_runs()} if several else {}),
             "pendulum": self._pendulum(),
             "simulators": self._simulators(),
+            "evaluation": self._evaluation(),
+            "first_step": self._first_step(),
         }
 
     def updates_of(self, names: Iterable[str]) -> dict[str, dict[str, float]]:
@@ -152,13 +156,13 @@ class Benchmark:
             "commit": versions().get("commit"),
         }
 
-    def _in_turns(self, title: str, tasks: Mapping[str, Task]) -> dict[str, Turns]:
+    def _in_turns(self, title: str, tasks: Mapping[str, Task], rounds: int = 0) -> dict[str, Turns]:
         """A contender for each task: by the library that it names, on one core unless it asks for all."""
         contenders = {}
         for name, task in tasks.items():
             cores = self._cores if task.get("all_cores") else self._cores[-1:]
             contenders[name] = Contender(task, cores, self._peers.get(task.get("library", "")))
-        return in_turns(title, contenders, self._rounds, self._progress)
+        return in_turns(title, contenders, rounds or self._rounds, self._progress)
 
     def _updates(self) -> dict[str, dict[str, float]]:
         tasks = {name: _update(name) for name in (*MAIN, *ENSEMBLES)}
@@ -231,6 +235,27 @@ class Benchmark:
                 "ratio": median_ratio(turns, "seconds", "environment"),
             }
         return results
+
+    def _evaluation(self) -> dict[str, float]:
+        """Ten whole episodes of a task that never ends early, against the 5,000 steps between two evaluations."""
+        task: Task = {"measurement": "evaluation", "algorithm": "me-sac", "env": CHEETAH}
+        turns = self._in_turns("evaluation", {"me-sac": task}, rounds=3)["me-sac"]
+        step, evaluation = median(turns, "seconds"), median(turns, "evaluation")
+        return {"seconds": evaluation, "steps": turns[0]["evaluation_steps"], "adds": evaluation / (5_000 * step)}
+
+    def _first_step(self) -> dict[str, float]:
+        """Seconds from the command to the first step with an update: with nothing compiled yet, and the second time."""
+        task: Task = {"measurement": "first_step", "algorithm": "me-sac", "env": HOPPER}
+        seconds = []
+        cache = tempfile.mkdtemp(prefix="mepg-bench-")
+        with cleaning_up(lambda: shutil.rmtree(cache, ignore_errors=True)):
+            for turn in range(4):
+                self._progress("time to the first step", turn, 4)
+                start = time.perf_counter()
+                with contextlib.closing(Contender(task, self._cores[-1:], cache=cache)) as contender:
+                    contender.answer()
+                    seconds.append(time.perf_counter() - start)
+        return {"first_start": seconds[0], "second_start": float(np.median(seconds[1:]))}
 
 
 def _update(name: str, *settings: str, env: str = "") -> Task:

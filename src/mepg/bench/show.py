@@ -35,12 +35,17 @@ def to_markdown(results: Results) -> str:
 
 def tables(results: Results) -> dict[str, str]:
     """The tables in Markdown, by name, after a paragraph about the measurement."""
-    loops = results["loops"]
+    loops, first, evaluation = results["loops"], results["first_step"], results["evaluation"]
     names = dict.fromkeys(name for env in loops.values() for name in env)
     training = [(name, *(_speed(loops[env].get(name)) for env in loops), _memory(loops, name)) for name in names]
     steps = [
         (env, f"{each['as_it_comes']:.0f}", f"{each['here']:.0f}", f"{each['ratio']:.2f}")
         for env, each in results["simulators"].items()
+    ]
+    around = [
+        ("from the command to the first update", f"{first['first_start']:.1f} s"),
+        ("the same, once more", f"{first['second_start']:.1f} s"),
+        ("ten evaluation episodes", f"{evaluation['seconds']:.1f} s for {many(round(evaluation['steps']), 'step')}"),
     ]
     return {
         "about": _about(results["about"]),
@@ -63,6 +68,7 @@ def tables(results: Results) -> dict[str, str]:
             [(name, f"{microseconds:.0f}") for name, microseconds in results["pendulum"].items()],
         ),
         "run times": table("Run time, TD3 = 1", ("", "the paper, Table 3", "here"), _run_times(loops)),
+        "around": table("Around it", ("", ""), around),
     }
 
 
@@ -137,6 +143,8 @@ def summary(results: Results) -> dict[str, str]:
         found[f"processor time of {name} / RLtools' SAC, Pendulum, 64,64"] = ratio
     found["time of ME-DDPG / TD3 (the paper: 0.82)"] = _ratio(speed("td3"), speed("me-ddpg"))
     found["time of ME-SAC / SAC (the paper: 0.96)"] = _ratio(speed("sac"), speed("me-sac"))
+    found["ten evaluation episodes every 5,000 steps add"] = results["evaluation"]["adds"]
+    found["seconds to the first update, second start"] = results["first_step"]["second_start"]
     return {name: "not measured" if value is None else f"{value:.2f}" for name, value in found.items()}
 
 

@@ -185,6 +185,26 @@ def simulator(task: Task) -> Measure:
     return measure
 
 
+def evaluation(task: Task) -> Measure:
+    """Training, and an evaluation of ten episodes beside it."""
+    training, steps = _warm_loop(task)
+    training.evaluate()
+
+    def measure() -> dict[str, float]:
+        step = timed(lambda: [next(steps) for _ in range(task["steps"])]) / task["steps"]
+        seconds = timed(training.evaluate)
+        length = sum(episode.length for episode in training.evaluations[training.step])
+        return {"seconds": step, "evaluation": seconds, "evaluation_steps": length}
+
+    return measure
+
+
+def first_step(task: Task) -> Measure:
+    """Ready after the first step with an update; measures nothing."""
+    _warm_loop(task, updates=1)
+    return lambda: {}
+
+
 def race(task: Task) -> Measure:
     """Training up to the next evaluation.
 
@@ -229,11 +249,11 @@ def _multiplier(config: Config, sizes: Sizes) -> tuple[Multiplier, int]:
     return Multiplier(always * count + delayed * (count // actor_every)), count
 
 
-def _warm_loop(task: Task) -> tuple[Loop, Iterator[object]]:
-    """A training loop after ten steps with updates, and an iterator over its further steps."""
+def _warm_loop(task: Task, updates: int = 10) -> tuple[Loop, Iterator[object]]:
+    """A training loop after so many steps with updates, and an iterator over its further steps."""
     training = _assemble(_config(task, f"warmup={WARMUP}"))
     steps = iter(training)
-    for _ in range(WARMUP + 10):
+    for _ in range(WARMUP + updates):
         next(steps)
     return training, steps
 
@@ -254,6 +274,8 @@ _MEASUREMENTS: dict[str, Callable[[Task], Measure]] = {
     "updates": updates,
     "loop": loop,
     "simulator": simulator,
+    "evaluation": evaluation,
+    "first_step": first_step,
     "race": race,
 }
 
