@@ -11,6 +11,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec
 
 import numpy as np
@@ -87,6 +88,8 @@ def pop_run_settings(arguments: dict[str, Any]) -> dict[str, Any]:
     for setting in _model_settings():
         if isinstance(values[setting.name], list):
             values[setting.name] = tuple(values[setting.name])
+        if isinstance(values[setting.name], Path):
+            values[setting.name] = str(values[setting.name])
         setting.check(values[setting.name])
     return values
 

@@ -94,7 +94,7 @@ class Learner:
     @classmethod
     def _in_envs(cls, model_config: ModelConfig, envs: Envs, env: Any, learning_lock: LearningLock) -> Learner:
         model_config.n_envs = envs.count
-        loop = assemble(model_config.run_config(envs.spaces.id), envs)
+        loop = assemble(model_config.run_config(envs.spaces.id), envs, data=model_config.data)
         model_config.run_settings["backend"] = loop.config.backend  # wherever else it learns
         for note in (envs.spaces.observations.note, loop.note):
             if note:

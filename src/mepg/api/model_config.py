@@ -11,19 +11,22 @@ from mepg import algos
 from mepg.api.arguments import apply_arguments, as_python, integer, pop_run_settings
 from mepg.errors import UsageError
 from mepg.settings import apply_settings, from_json, to_json
+from mepg.storage.data import read_data
 from mepg.training.config import MAX_SEED, MOST, Config
+from mepg.training.data import Data
 from mepg.training.threads import limit_threads
 
 
 @dataclass
 class ModelConfig:
-    """What a model is made with. The last two change when it is given other environments."""
+    """What a model is made with. `n_envs`, and the backend, change when it is given other environments."""
 
     algorithm: str
     spec: Any  # any frozen dataclass that the algorithm reads
     seed: int
     n_envs: int  # copies that are made of an environment by its id
     run_settings: dict[str, Any]  # normalize_obs, threads, and whatever else `Config` declares under the same name
+    data: Data | None = None  # what `run_settings` names
 
     def run_config(self, env_id: str) -> Config:
         """For a run in this environment, without an end: `learn` says how many steps to take."""
@@ -51,13 +54,18 @@ def make_model_config(
     """
     if not algorithm:
         raise UsageError("Model is what all models have in common: use ME_SAC, or mepg.algorithm('me-sac-r')")
-    run_settings = pop_run_settings(arguments)
+    run_settings, data = pop_run_settings(arguments), None
     limit_threads_once(run_settings["threads"])
     seed = np.random.SeedSequence().generate_state(1)[0] if seed is None else seed
     seed = integer("seed", seed, least=0, most=MAX_SEED)
     n_envs = integer("n_envs", n_envs, least=1)
     spec = apply_arguments(_whole_spec(algorithm, spec, as_python(tuned)), arguments, count_envs(env, n_envs))
-    return ModelConfig(algorithm, spec, seed, n_envs, run_settings)
+    if run_settings["data"] is not None:
+        data = read_data(run_settings["data"])
+        run_settings["data_sha256"] = data.sha256
+    elif run_settings["data_share"] is not None:
+        raise UsageError("data_share is a share of data: give data=PATH_OR_ID too")
+    return ModelConfig(algorithm, spec, seed, n_envs, run_settings, data)
 
 
 def count_envs(env: Any, n_envs: int) -> int:

@@ -58,14 +58,16 @@ class Objective:
 
     def shared(self) -> dict[str, Any]:
         """What is the same in all runs, as `mepg train --config` takes it."""
-        return {name: value for name, value in self.run.to_json().items() if name not in ("spec", "seed", "threads")}
+        others = ("spec", "seed", "threads", "data_sha256")
+        return {name: value for name, value in self.run.to_json().items() if name not in others}
 
     def to_json(self) -> dict[str, Any]:
         """As a study stores it."""
         space = {
             field: list(values.values if isinstance(values, Choice) else values) for field, values in self.space.items()
         }
-        return {**self.shared(), "space": space, "settings": list(self.settings), "seeds": self.seeds}
+        data = {} if self.run.data_sha256 is None else {"data_sha256": self.run.data_sha256}
+        return {**self.shared(), **data, "space": space, "settings": list(self.settings), "seeds": self.seeds}
 
 
 def intermediate_scores(jobs: Sequence[Job]) -> dict[int, float]:
