@@ -78,7 +78,7 @@ def _columns(episode: Any) -> dict[str, npt.NDArray[Any]]:
     count = len(columns["rewards"])
     for name, numbers in _entries(episode.observations):
         if len(numbers) != count + 1:
-            raise ValueError(f"{len(numbers)} observations{name} for {count} rewards")
+            raise ValueError(f"observations{name} of length {len(numbers)}, and rewards of length {count}")
         columns[f"observations{name}"], columns[f"next_observations{name}"] = numbers[:-1], numbers[1:]
     for name, numbers in columns.items():
         if numbers.dtype.kind not in "biuf":
