@@ -342,7 +342,7 @@ def test_a_dict_of_observations(sb3):
 @pytest.mark.parametrize("env_id", ["Pendulum-v1", "CartPole-v1", "FrozenLake-v1", "Dict"])
 @pytest.mark.parametrize("steps", [150, 500])  # the ring has wrapped, or not
 def test_its_replay_buffer_as_data(sb3, env_id, steps, tmp_path, monkeypatch):
-    """The lines of docs/coming-from-sb3.md, on what it has really saved: all transitions, in the environment's bounds."""
+    """The lines of docs/coming-from-sb3.md, on what it has really saved."""
     import gymnasium
     from gymnasium.wrappers import TimeAwareObservation
     from stable_baselines3.common.env_util import make_vec_env
