@@ -81,7 +81,7 @@ def test_discrete_actions(tmp_path):
         ({"data": "none.npz"}, "neither a file or folder none.npz nor a Minari dataset"),
         ({"data": 3}, "data must be text, not 3"),
         ({"data": ""}, "data must be a path or an ID, not empty"),
-        ({"data_share": 0.5}, "data_share is a share of data: give data=PATH_OR_ID too"),
+        ({"data_share": 0.5}, "data-share is a share of --data: give that too"),
         ({"data_share": 2}, "data-share must be above 0 and below 1, not 2"),
     ],
 )

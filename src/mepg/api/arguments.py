@@ -7,12 +7,9 @@ refuses is refused here, with the same words. And each can be read back from a s
 from __future__ import annotations
 
 import contextlib
-import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import fields
-from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,9 +17,7 @@ from mepg.algos import is_stochastic
 from mepg.api import unsupported
 from mepg.errors import UsageError, unknown
 from mepg.settings import apply_settings, describe
-from mepg.training.config import MOST, Config, Setting, settings_of
-
-P = ParamSpec("P")
+from mepg.training.config import MOST
 
 Settings = list[str]  # ["replay_size=1000000", ...], as `--set` takes them
 
@@ -72,55 +67,6 @@ def as_python(value: Any) -> Any:
     return value
 
 
-def show_run_settings(init: Callable[P, None]) -> Callable[P, None]:
-    """Show the settings of a run in a constructor's signature, which takes them as `**kwargs`."""
-    signature = inspect.signature(init)
-    *named, kwargs = signature.parameters.values()
-    by_name = inspect.Parameter.KEYWORD_ONLY
-    added = [inspect.Parameter(s.name, by_name, default=s.default, annotation=s.kind) for s in _model_settings()]
-    init.__signature__ = signature.replace(parameters=[*named, *added, kwargs])  # type: ignore[attr-defined]
-    return init
-
-
-def pop_run_settings(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Take the settings of a run out of the arguments; one that is missing has its default."""
-    values = {setting.name: as_python(arguments.pop(setting.name, setting.default)) for setting in _model_settings()}
-    for setting in _model_settings():
-        if isinstance(values[setting.name], list):
-            values[setting.name] = tuple(values[setting.name])
-        if isinstance(values[setting.name], Path):
-            values[setting.name] = str(values[setting.name])
-        setting.check(values[setting.name])
-    return values
-
-
-def _model_settings() -> list[Setting]:
-    """The settings of a run that a model takes under the same name. The others it has in Stable-Baselines3's form."""
-    others = ("seed", "steps", "eval_every", "eval_episodes", "envs")
-    return [setting for name, setting in settings_of(Config).items() if name not in others]
-
-
-def require_supported(policy: str, device: str, init_setup_model: bool) -> None:
-    """Refuse another policy than the MLP, another device than the CPU, and networks that are to be made later."""
-    if policy not in ("MlpPolicy", "MultiInputPolicy"):  # one and the same here: any observation is flattened
-        raise UsageError(f"policy={policy!r}: there is only 'MlpPolicy'; policy_kwargs=dict(net_arch=...) shapes it")
-    require_cpu(device)
-    if not init_setup_model:
-        raise UsageError("_init_setup_model=False: networks are made when there is an environment; leave out env")
-
-
-def require_cpu(device: str) -> None:
-    """Refuse another device."""
-    if str(device) not in ("auto", "cpu"):
-        raise UsageError(f"device={device!r}: mepg computes on the CPU")
-
-
-def require_new_episodes(force_reset: bool) -> None:
-    """Refuse `force_reset=False`, which would continue the episode that a given environment is in."""
-    if not force_reset:
-        raise UsageError("force_reset=False: a model always begins new episodes in an environment that it is given")
-
-
 def integer(name: str, value: Any, *, least: int, most: int = MOST) -> int:
     """A whole number, `least` or more; 1e5 counts as one."""
     value = as_python(value)
@@ -132,19 +78,15 @@ def integer(name: str, value: Any, *, least: int, most: int = MOST) -> int:
     return int(value)
 
 
-def _has(spec: Any, name: str) -> bool:
-    return name in {field.name for field in fields(spec)}
-
-
 def _get(spec: Any, name: str) -> Any:
     """A field of a spec; a UsageError if this kind of spec does not have it."""
-    if not _has(spec, name):
+    if not hasattr(spec, name):
         raise UsageError(f"{type(spec).__name__} has no {name}; its fields are {', '.join(describe(spec))}")
     return getattr(spec, name)
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, float | np.floating) and float(value).is_integer() and abs(float(value)) >= 1:
+    if isinstance(value, float) and value.is_integer() and abs(value) >= 1:
         return str(int(value))  # people write 1e6 for a whole number
     return "none" if value is None else str(value)
 
@@ -179,14 +121,14 @@ RATES = ("actor_lr", "critic_lr", "lr")
 def _learning_rate(value: Any, spec: Any, _: int) -> Settings:
     if callable(value):
         raise UsageError("a learning rate is a number; schedules are not supported")
-    paths = [name for name in RATES if _has(spec, name)]
-    if _has(spec, "temperature") and spec.temperature is not None and spec.temperature.lr is not None:
+    paths = [name for name in RATES if hasattr(spec, name)]
+    if hasattr(spec, "temperature") and spec.temperature is not None and spec.temperature.lr is not None:
         paths.append("temperature.lr")
     return [f"{path}={_text(value)}" for path in paths]
 
 
 def _read_learning_rate(spec: Any, _: int) -> Any:
-    rates = [getattr(spec, name) for name in RATES if _has(spec, name)]
+    rates = [getattr(spec, name) for name in RATES if hasattr(spec, name)]
     if not rates:
         raise UsageError(f"{type(spec).__name__} has none of {', '.join(RATES)}")
     return rates[0]
@@ -195,16 +137,12 @@ def _read_learning_rate(spec: Any, _: int) -> Any:
 def _gradient_steps(value: Any, _: Any, envs: int) -> Settings:
     if value == -1:  # Stable-Baselines3's word for one update for each step, which is also the default here
         return ["updates_per_step=1"]
-    try:
-        updates, remainder = divmod(integer("it", value, least=1), envs)
-    except UsageError:
-        updates, remainder = 0, 1
-    if remainder:
+    if type(value) not in (int, float) or not 1 <= value <= MOST or value % envs:
         raise UsageError(
             f"it is the number of updates after one step in each of {envs} environments, and there are equally many "
             f"for each step here: give a multiple of {envs}, or -1 for one update a step"
         )
-    return [f"updates_per_step={updates}"]
+    return [f"updates_per_step={int(value) // envs}"]
 
 
 def _train_freq(value: Any, _: Any, __: int) -> Settings:
@@ -237,7 +175,7 @@ def _read_ent_coef(spec: Any, _: int) -> Any:
 
 
 def _target_entropy(value: Any, spec: Any, _: int) -> Settings:
-    if not _has(spec, "temperature") or spec.temperature is None:
+    if not hasattr(spec, "temperature") or spec.temperature is None:
         raise UsageError("there is no entropy coefficient that is learned")
     return [f"temperature.target_entropy={'none' if value == 'auto' else _text(value)}"]
 
@@ -291,7 +229,7 @@ def _read_policy_kwargs(spec: Any, envs: int) -> dict[str, Any]:
 
 
 def _net_arch(value: Any, spec: Any, _: int) -> Settings:
-    separate = _has(spec, "actor_hidden")  # the policy has widths of its own
+    separate = hasattr(spec, "actor_hidden")  # the policy has widths of its own
     actor = critic = value
     if isinstance(value, Mapping):
         actor, critic = value.get("pi"), value.get("qf")
@@ -305,7 +243,7 @@ def _net_arch(value: Any, spec: Any, _: int) -> Settings:
 
 def _read_net_arch(spec: Any, _: int) -> Any:
     hidden = list(_get(spec, "hidden"))
-    return {"pi": list(spec.actor_hidden), "qf": hidden} if _has(spec, "actor_hidden") else hidden
+    return {"pi": list(spec.actor_hidden), "qf": hidden} if hasattr(spec, "actor_hidden") else hidden
 
 
 def _batch_norm(value: Any, spec: Any, _: int) -> Settings:

@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mepg import algos
-from mepg.api import learning, parameters, posterior, storage
-from mepg.api.arguments import integer, require_cpu, require_new_episodes, require_supported, show_run_settings
+from mepg.api import files
+from mepg.api.arguments import integer
 from mepg.api.attributes import add_unsupported, check_attribute, spec_attributes
-from mepg.api.callbacks import MaybeCallback
-from mepg.api.files import Location, read_model
-from mepg.api.learner import Learner, LearningLock
+from mepg.api.files import Location
+from mepg.api.learner import Learner, LearningLock, flatten_dict
+from mepg.api.learning import MaybeCallback, run_steps
 from mepg.api.logger import TrainingLog, log_folder
-from mepg.api.model_config import make_model_config
+from mepg.api.model_config import make_config, require_cpu, require_new_episodes, require_supported, show_run_settings
 from mepg.api.vecenv import find_vec_normalize
 from mepg.envs.simulators import first_task
 from mepg.errors import UsageError
@@ -120,11 +120,15 @@ class Model:
             "target_noise_clip": target_noise_clip, "ent_coef": ent_coef, "target_entropy": target_entropy,
             "dropout_p": dropout_p, "policy_kwargs": policy_kwargs,
         }  # fmt: skip
-        self._config = make_model_config(self.algorithm, env, spec, tuned, seed, n_envs, arguments | kwargs)
+        self._config = make_config(self.algorithm, env, spec, tuned, seed, n_envs, arguments | kwargs)
         self.verbose, self.tensorboard_log = verbose, tensorboard_log
         self._log, self._learning_lock = TrainingLog(self.verbose), LearningLock()
         if env is not None:
-            self._maybe_learner = Learner.for_env(self._config, env, self.n_envs, self._learning_lock)
+            self._attach(Learner.for_env(self._config, env, self.n_envs, self._learning_lock))
+
+    def _attach(self, learner: Learner) -> None:
+        """Learn with this one from now on; its config knows the environment and the backend."""
+        self._maybe_learner, self._config = learner, learner.config
 
     @property
     def _learner(self) -> Learner:
@@ -134,7 +138,7 @@ class Model:
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Refuse what would have no effect. An attribute of the user's own is left alone."""
-        super().__setattr__(name, check_attribute(name, value))
+        super().__setattr__(name, check_attribute(self, name, value))
 
     # Learning
 
@@ -164,8 +168,7 @@ class Model:
                 self.num_timesteps = 0
             folder = log_folder(self.tensorboard_log, str(tb_log_name or type(self).__name__), new=reset_num_timesteps)
             self._log.begin(loop, folder, self.verbose)
-            learning.run_steps(self, loop, steps, callback, log_interval, progress_bar=progress_bar)
-        learning.warn_if_untrained(loop)
+            run_steps(self, loop, steps, callback, log_interval, progress_bar=progress_bar)
         return self
 
     def dump_logs(self) -> None:
@@ -227,15 +230,15 @@ class Model:
         :param action: [A] or [B, A], within the environment's own bounds, as `predict` returns them. A single
             observation or action is paired with each of a batch of the other.
         """
-        return posterior.mean_and_std(self._learner, observation, action)
+        return self._learner.q_posterior(observation, action)
 
     def q_covariance(self, observation: Any, action: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """The covariance of Q between any two of these inputs, under the same mask: [B, B], or [1, 1] for one."""
-        return posterior.covariance(self._learner, observation, action)
+        return self._learner.q_covariance(observation, action)
 
     def q_samples(self, observation: Any, action: npt.ArrayLike, n: int = 100) -> npt.NDArray[np.float32]:
         """Q of `n` sub-networks, drawn: [n] for one input, [n, B] for a batch, all under the same masks."""
-        return posterior.samples(self._learner, observation, action, n)
+        return self._learner.q_samples(observation, action, n)
 
     # The environment
 
@@ -261,9 +264,9 @@ class Model:
         copies = self.n_envs if isinstance(env, str) else 1
         with self._learning_lock:
             if self._maybe_learner is None:  # the first that it is given
-                self._maybe_learner = Learner.for_env(self._config, env, copies, self._learning_lock)
+                self._attach(Learner.for_env(self._config, env, copies, self._learning_lock))
             else:
-                self._maybe_learner = self._maybe_learner.in_other_envs(self._config, env, copies)
+                self._attach(self._maybe_learner.in_other_envs(self._config, env, copies))
 
     def get_vec_normalize_env(self) -> Any:
         """Stable-Baselines3's VecNormalize around the environment, if there is one."""
@@ -271,7 +274,7 @@ class Model:
 
     @property
     def n_envs(self) -> int:
-        return self._config.n_envs
+        return self._config.envs
 
     @property
     def observation_space(self) -> gymnasium.Space[Any]:
@@ -285,7 +288,7 @@ class Model:
 
     def get_parameters(self) -> dict[str, Any]:
         """All arrays of the agent's state, by name: {"actor": {"params": {"0": {"w": ...}}}}; copies."""
-        return parameters.get_parameters(self._learner)
+        return self._learner.get_parameters()
 
     def set_parameters(
         self, load_path_or_dict: Location | Mapping[str, Any], exact_match: bool = True, device: str = "auto"
@@ -295,15 +298,17 @@ class Model:
         :param exact_match: refuse unless all are given; False: set only those that are given
         """
         require_cpu(device)
-        parameters.set_parameters(self._learner, load_path_or_dict, exact_match=exact_match)
+        given = load_path_or_dict
+        arrays = flatten_dict(given) if isinstance(given, Mapping) else files.read_model(given).arrays
+        self._learner.set_parameters(arrays, exact_match=exact_match)
 
     def save(self, path: Location, exclude: Any = None, include: Any = None) -> None:
         """Write the model to a file, or into an open one: networks, optimisers, normaliser, spec and counters.
 
         The replay buffer is not among them: `save_replay_buffer`.
         """
-        storage.require_whole(exclude, include)
-        storage.save(self._learner, path, self._first_step)
+        files.require_whole(exclude, include)
+        files.save(self._learner, path, self._first_step)
 
     @property
     def replay_buffer(self) -> Replay | None:
@@ -311,11 +316,11 @@ class Model:
 
     def save_replay_buffer(self, path: Location) -> None:
         """Write the replay buffer to a file of its own."""
-        storage.save_replay_buffer(self._learner, path)
+        files.save_replay_buffer(self._learner, path)
 
     def load_replay_buffer(self, path: Location, truncate_last_traj: bool = True) -> None:  # noqa: ARG002
         """Read what `save_replay_buffer` wrote. `truncate_last_traj` is for hindsight, which is not here."""
-        storage.load_replay_buffer(self._learner, path)
+        files.load_replay_buffer(self._learner, path)
 
     @classmethod
     def load(
@@ -340,12 +345,12 @@ class Model:
         :param kwargs: arguments of the class that are to differ, such as buffer_size; None: as they were saved
         """
         require_new_episodes(force_reset)
-        custom = storage.custom_arguments(custom_objects, predicts_only=env is None)
-        saved = read_model(path, env)
+        custom = files.custom_arguments(custom_objects, predicts_only=env is None)
+        saved = files.read_model(path, env)
         if print_system_info:
-            storage.print_versions(saved)
-        model = storage.make_model(cls, saved, path, env, {"device": device, **custom, **kwargs})
-        model._maybe_learner = storage.restore(saved, model._config, path, model._learning_lock, best=best)
+            files.print_versions(saved)
+        model = files.make_model(cls, saved, path, env, {"device": device, **custom, **kwargs})
+        model._maybe_learner = files.restore(saved, model._config, path, model._learning_lock, best=best)
         model.num_timesteps = model._maybe_learner.training.step if best else saved.num_timesteps
         if env is not None:
             model.set_env(env)
@@ -371,7 +376,7 @@ class Model:
         others = {name: copy.deepcopy(value, memo) for name, value in vars(self).items() if name not in own}
         vars(twin).update(own | others)
         if self._maybe_learner is not None:
-            twin._maybe_learner = self._maybe_learner.copy(twin._config, twin._learning_lock)
+            twin._maybe_learner = self._maybe_learner.copy(twin._learning_lock)
         return twin
 
     # What it was made with, by Stable-Baselines3's names
