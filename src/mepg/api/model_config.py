@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ParamSpec
 
 import numpy as np
@@ -76,6 +77,8 @@ def pop_run_settings(arguments: dict[str, Any]) -> dict[str, Any]:
     for setting in RUN_SETTINGS:
         if isinstance(values[setting.name], list):
             values[setting.name] = tuple(values[setting.name])
+        if isinstance(values[setting.name], Path):
+            values[setting.name] = str(values[setting.name])
         setting.check(values[setting.name])
     return values
 
