@@ -42,7 +42,7 @@ def parse_value(kind: type, path: str, text: str) -> Any:
     return change
 
 
-def to_json(spec: Any, *, defaults: bool = True) -> Any:
+def to_json(spec: object, *, defaults: bool = True) -> Any:
     """Plain dictionaries, lists, numbers, words and None.
 
     :param defaults: False: fields that have their default are left out
@@ -59,12 +59,12 @@ def to_json(spec: Any, *, defaults: bool = True) -> Any:
     return spec.item() if hasattr(spec, "item") else spec  # one of NumPy's scalars, which is not imported here
 
 
-def from_json(kind: type[S], data: Any) -> S:
+def from_json(kind: type[S], data: object) -> S:
     """The dataclass `kind` that `to_json` wrote. Anything else is refused, by name."""
     return kind(**_fields_from_json(kind, data))
 
 
-def digest(data: Any) -> str:
+def digest(data: object) -> str:
     """A SHA-256 of JSON data: equal for equal data, whatever its order and layout."""
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
@@ -81,7 +81,7 @@ def describe(spec: Any) -> dict[str, str]:
     return lines
 
 
-def _to_text(value: Any) -> str:
+def _to_text(value: object) -> str:
     if value is None:
         return "none"
     if isinstance(value, tuple):
@@ -126,7 +126,7 @@ def _changed(spec: Any, changes: Mapping[str, Any], path: str) -> Any:
         raise UsageError(f"{path.rstrip('.')} is off: to turn it on, set {path}{missing[0]} too") from None
 
 
-def _parse(hint: Any, text: str, path: str) -> Any:
+def _parse(hint: object, text: str, path: str) -> Any:
     options = _options(hint)
     if type(None) in options and text.lower() in ("none", "null", "off"):
         return None
@@ -138,7 +138,7 @@ def _parse(hint: Any, text: str, path: str) -> Any:
     raise UsageError(f"{path} must be {_name(hint)}, not {text!r}")
 
 
-def _parse_as(kind: Any, text: str) -> Any:
+def _parse_as(kind: object, text: str) -> Any:
     if get_origin(kind) is Literal:
         return {str(word): word for word in get_args(kind)}[text]
     if get_origin(kind) is tuple:
@@ -169,7 +169,7 @@ def _fields_from_json(kind: Any, data: Any) -> dict[str, Any]:
     return {name: _value_from_json(hints[name], value, name) for name, value in data.items()}
 
 
-def _value_from_json(hint: Any, value: Any, name: str) -> Any:
+def _value_from_json(hint: object, value: object, name: str) -> Any:
     mechanism = _dataclass_in(hint)
     if isinstance(value, dict) and mechanism is not None:
         return mechanism(**_fields_from_json(mechanism, value))
@@ -177,11 +177,11 @@ def _value_from_json(hint: Any, value: Any, name: str) -> Any:
     return _parse(hint, _to_text(tuple(value) if isinstance(value, list) else value), name)
 
 
-def _options(hint: Any) -> tuple[Any, ...]:
+def _options(hint: object) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
-def _dataclass_in(hint: Any) -> Any:
+def _dataclass_in(hint: object) -> Any:
     return next((option for option in _options(hint) if is_dataclass(option)), None)
 
 
@@ -194,7 +194,7 @@ def _paths(kind: type) -> list[str]:
     return names
 
 
-def _name(hint: Any) -> str:
+def _name(hint: object) -> str:
     words = []
     for option in _options(hint):
         if option is type(None):

@@ -117,7 +117,7 @@ def read_archive(location: Location) -> tuple[dict[str, Any], Arrays]:
     return about, arrays
 
 
-def read_model(location: Location, env: Any = None) -> SavedModel:
+def read_model(location: Location, env: object = None) -> SavedModel:
     """A model from a file, or from the folder of a run; a UsageError says what is wrong.
 
     :param env: the one that the user has named, if any: see `Folder.env`
@@ -144,7 +144,7 @@ def read_model(location: Location, env: Any = None) -> SavedModel:
         raise UsageError(f"{name} is damaged: {error!r}") from None
 
 
-def _read_run(folder: Folder, env: Any) -> SavedModel:
+def _read_run(folder: Folder, env: object) -> SavedModel:
     """The newest whole checkpoint of a run, as if it had been saved as a model."""
     identity = folder.identity()
     trained_in = identity.config.env
@@ -158,7 +158,7 @@ def _read_run(folder: Folder, env: Any) -> SavedModel:
     raise UsageError(f"{folder.path} holds no intact checkpoint")
 
 
-def make_model(kind: type[M], saved: SavedModel, path: Location, env: Any, arguments: dict[str, Any]) -> M:
+def make_model(kind: type[M], saved: SavedModel, path: Location, env: object, arguments: dict[str, Any]) -> M:
     """A model without what it has learned, made with the arguments that were saved.
 
     :param kind: a class of the algorithm that was saved, or `Model`, which stands for any

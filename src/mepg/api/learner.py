@@ -96,12 +96,12 @@ class Learner:
         self._seen = None if seen is None else {part.name for part in seen}  # what a policy needs; None: everything
 
     @classmethod
-    def for_env(cls, config: Config, env: Any, copies: int, learning_lock: LearningLock) -> Learner:
+    def for_env(cls, config: Config, env: object, copies: int, learning_lock: LearningLock) -> Learner:
         """A new agent that learns in `env`, or if that is an id, in this many copies of it."""
         return cls._in_envs(config, make_envs(env, copies, config.seed), env, learning_lock)
 
     @classmethod
-    def _in_envs(cls, config: Config, envs: Envs, env: Any, learning_lock: LearningLock) -> Learner:
+    def _in_envs(cls, config: Config, envs: Envs, env: object, learning_lock: LearningLock) -> Learner:
         loop = assemble(in_envs(config, envs.spaces.id, envs.count), envs)
         for note in (envs.spaces.observations.note, loop.note):
             if note:
@@ -111,7 +111,7 @@ class Learner:
         learner._env_id = env if isinstance(env, str) else None
         return learner
 
-    def in_other_envs(self, config: Config, env: Any, copies: int) -> Learner:
+    def in_other_envs(self, config: Config, env: object, copies: int) -> Learner:
         """The same agent in other environments with the same spaces."""
         envs = make_envs(env, copies, config.seed)
         Identity(self.config, self.spaces).require_fit(envs.spaces)
@@ -160,7 +160,7 @@ class Learner:
         """The agent's."""
         return self.program.unflatten(self.training.device_state)
 
-    def predict(self, observation: Any, *, deterministic: bool) -> npt.NDArray[Any]:
+    def predict(self, observation: object, *, deterministic: bool) -> npt.NDArray[Any]:
         """Actions within the environment's own bounds, for one observation or a batch."""
         drawn = is_stochastic(self.config.spec) and not deterministic
         whole = self._seen is None or (drawn and asks_critics(self.config.spec))
@@ -174,7 +174,7 @@ class Learner:
         scaled: npt.NDArray[Any] = self.spaces.scale(actions[0] if is_single else actions)
         return scaled
 
-    def q_posterior(self, observation: Any, action: npt.ArrayLike) -> tuple[Floats, Floats]:
+    def q_posterior(self, observation: object, action: npt.ArrayLike) -> tuple[Floats, Floats]:
         """Mean and standard deviation of Q: [B] each, or two numbers for one pair."""
         obs, actions, is_single = self._read_pairs(observation, action)
         self._warn_of_samples()
@@ -183,14 +183,14 @@ class Learner:
         std = np.sqrt(variance)
         return (mean[0], std[0]) if is_single else (mean, std)
 
-    def q_covariance(self, observation: Any, action: npt.ArrayLike) -> Floats:
+    def q_covariance(self, observation: object, action: npt.ArrayLike) -> Floats:
         """[B, B]"""
         obs, actions, _ = self._read_pairs(observation, action)
         self._warn_of_samples()
         with self.lock:
             return self.queries.covariance(self.state, obs, actions)
 
-    def q_samples(self, observation: Any, action: npt.ArrayLike, n: int) -> Floats:
+    def q_samples(self, observation: object, action: npt.ArrayLike, n: int) -> Floats:
         """Q of `n` sub-networks, [n, B], or [n] for one pair."""
         obs, actions, is_single = self._read_pairs(observation, action)
         n = integer("n", n, least=1, most=10**6)
@@ -210,7 +210,7 @@ class Learner:
                 stacklevel=4,
             )
 
-    def _read_pairs(self, observation: Any, action: npt.ArrayLike) -> tuple[Floats, Floats, bool]:
+    def _read_pairs(self, observation: object, action: npt.ArrayLike) -> tuple[Floats, Floats, bool]:
         """[B, S], [B, A] in [-1, 1], and whether both were single ones."""
         obs, is_single_obs = self.spaces.read_observations(observation)
         actions, is_single_action = self.spaces.read_actions(action)
@@ -271,7 +271,7 @@ def _without_prefix(name: str) -> str:
     return name.removeprefix("agent.")
 
 
-def _like(value: Any, expected: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
+def _like(value: object, expected: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
     try:
         array = np.asarray(value)
     except Exception:  # ragged, or another library's array that will not be one of NumPy's

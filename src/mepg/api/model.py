@@ -81,7 +81,7 @@ class Model:
     def __init__(
         self,
         policy: str = "MlpPolicy",
-        env: Any = None,
+        env: object = None,
         learning_rate: float | None = None,
         buffer_size: int | None = None,
         learning_starts: int | None = None,
@@ -90,7 +90,7 @@ class Model:
         gamma: float | None = None,
         train_freq: int | None = None,
         gradient_steps: int | None = None,
-        action_noise: Any = None,
+        action_noise: object = None,
         policy_delay: int | None = None,
         target_update_interval: int | None = None,
         target_policy_noise: float | None = None,
@@ -99,7 +99,7 @@ class Model:
         target_entropy: str | float | None = None,
         dropout_p: float | None = None,
         n_envs: int = 1,
-        spec: Any = None,
+        spec: object = None,
         tensorboard_log: str | Path | None = None,
         policy_kwargs: dict[str, Any] | None = None,
         verbose: int = 0,
@@ -135,7 +135,7 @@ class Model:
             raise UsageError(f"this model has no environment yet: give it one, env='{first_task()}'")
         return self._maybe_learner
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         """Refuse what would have no effect. An attribute of the user's own is left alone."""
         super().__setattr__(name, check_attribute(self, name, value))
 
@@ -178,7 +178,7 @@ class Model:
     def logger(self) -> Any:
         return self._log.logger
 
-    def set_logger(self, logger: Any) -> None:
+    def set_logger(self, logger: object) -> None:
         """Log with another one: anything with `record` and `dump`, such as Stable-Baselines3's."""
         self._log.set_logger(logger)
 
@@ -202,9 +202,9 @@ class Model:
 
     def predict(
         self,
-        observation: Any,
-        state: Any = None,
-        episode_start: Any = None,  # noqa: ARG002
+        observation: object,
+        state: object = None,
+        episode_start: object = None,  # noqa: ARG002
         deterministic: bool = False,
     ) -> tuple[npt.NDArray[Any], Any]:
         """Actions for one observation or a batch, within the environment's own bounds; and `state` again.
@@ -217,7 +217,7 @@ class Model:
         """
         return self._learner.predict(observation, deterministic=deterministic), state
 
-    def q_posterior(self, observation: Any, action: npt.ArrayLike) -> tuple[Any, Any]:
+    def q_posterior(self, observation: object, action: npt.ArrayLike) -> tuple[Any, Any]:
         """Mean and standard deviation of Q over the critics' masks, for one observation and action or a batch.
 
         One forward pass: with masks on the last hidden layer both have a closed form. The mean is the complete
@@ -231,11 +231,11 @@ class Model:
         """
         return self._learner.q_posterior(observation, action)
 
-    def q_covariance(self, observation: Any, action: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    def q_covariance(self, observation: object, action: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """The covariance of Q between any two of these inputs, under the same mask: [B, B], or [1, 1] for one."""
         return self._learner.q_covariance(observation, action)
 
-    def q_samples(self, observation: Any, action: npt.ArrayLike, n: int = 100) -> npt.NDArray[np.float32]:
+    def q_samples(self, observation: object, action: npt.ArrayLike, n: int = 100) -> npt.NDArray[np.float32]:
         """Q of `n` sub-networks, drawn: [n] for one input, [n, B] for a batch, all under the same masks."""
         return self._learner.q_samples(observation, action, n)
 
@@ -253,7 +253,7 @@ class Model:
         """
         return None if self._maybe_learner is None else self._maybe_learner.get_env()
 
-    def set_env(self, env: Any, force_reset: bool = True) -> None:
+    def set_env(self, env: object, force_reset: bool = True) -> None:
         """Continue in another environment with the same spaces; the replay buffer stays.
 
         :param env: as in the constructor; of an id, as many copies are made as there were environments before
@@ -301,7 +301,7 @@ class Model:
         arrays = flatten_dict(given) if isinstance(given, Mapping) else files.read_model(given).arrays
         self._learner.set_parameters(arrays, exact_match=exact_match)
 
-    def save(self, path: Location, exclude: Any = None, include: Any = None) -> None:
+    def save(self, path: Location, exclude: object = None, include: object = None) -> None:
         """Write the model to a file, or into an open one: networks, optimisers, normaliser, spec and counters.
 
         The replay buffer is not among them: `save_replay_buffer`.
@@ -325,7 +325,7 @@ class Model:
     def load(
         cls,
         path: Location,
-        env: Any = None,
+        env: object = None,
         device: str = "auto",
         custom_objects: dict[str, Any] | None = None,
         print_system_info: bool = False,
@@ -355,7 +355,7 @@ class Model:
             model.set_env(env)
         return model
 
-    def __reduce_ex__(self, _: Any) -> Any:
+    def __reduce_ex__(self, _: object) -> Any:
         raise TypeError("a model cannot be pickled: model.save(path), or model.save(io.BytesIO()), and mepg.load")
 
     def __copy__(self) -> Self:

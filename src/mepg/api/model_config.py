@@ -28,7 +28,7 @@ RUN_SETTINGS = [
 
 
 def make_config(
-    algorithm: str, env: Any, spec: object, tuned: object, seed: object, n_envs: object, arguments: dict[str, Any]
+    algorithm: str, env: object, spec: object, tuned: object, seed: object, n_envs: object, arguments: dict[str, Any]
 ) -> Config:
     """Check a constructor's arguments; a UsageError names the one that is wrong.
 
@@ -52,7 +52,7 @@ def in_envs(config: Config, env_id: str, count: int) -> Config:
     return replace(config, env=env_id, envs=count, steps=endless, eval_every=endless)
 
 
-def count_envs(env: Any, n_envs: int) -> int:
+def count_envs(env: object, n_envs: int) -> int:
     """How many environments there will be: `n_envs` copies of an id, or as many as are in the user's own."""
     return n_envs if isinstance(env, str | None) else int(getattr(env, "num_envs", 1))
 

@@ -78,7 +78,7 @@ def open_run(folder: Folder, env_id: str | None = None, *, best: bool = False) -
         policy = policy._replace(exploit=with_jax_defaults(jax.jit(config.build(env.sizes).exploit)))
     spaces, sizes, exploit = env.spaces, config.with_view(env.sizes), config.build_policy(env.sizes)
 
-    def act(state: Any, seen: jax.Array) -> jax.Array:
+    def act(state: object, seen: jax.Array) -> jax.Array:
         return spaces.actions.scale_in_jax(exploit(state, seen))
 
     obs = _collect_observations(policy, env)
