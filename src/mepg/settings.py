@@ -11,48 +11,60 @@ import hashlib
 import json
 import math
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from mepg.errors import UsageError, unknown
 
 S = TypeVar("S")
-_hints = functools.cache(get_type_hints)  # it parses annotations anew each time
+_hints: Callable[[type], dict[str, Any]] = functools.cache(get_type_hints)  # it parses annotations anew each time
 
 
 def apply_settings(spec: S, settings: Iterable[str]) -> S:
     """The spec with each `field=value` set. Naming a field of a mechanism that is off turns it on."""
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = {}  # as a tree: {"dropout": {"p": 0.3}, "hidden": (400, 300)}
     for setting in settings:
-        path, equals, text = setting.partition("=")
+        path, equals, text = (part.strip() for part in setting.partition("="))
         if not equals:
             raise UsageError(f"--set {setting!r}: write field=value, as in --set dropout.p=0.3")
-        _note_change(changes, type(spec), path.strip(), path.strip().split("."), text.strip())
+        value = parse_value(type(spec), path, text)
+        branch, (*mechanisms, name) = changes, path.split(".")
+        for mechanism in mechanisms:
+            if not isinstance(branch.get(mechanism), dict):
+                branch[mechanism] = {}
+            branch = branch[mechanism]
+        branch[name] = value
     changed: S = _changed(spec, changes, path="")
     return changed
 
 
 def parse_value(kind: type, path: str, text: str) -> Any:
     """What a text means as the value of a field, such as `dropout.p`, of a dataclass."""
-    change: Any = {}
-    _note_change(change, kind, path, path.split("."), text)
-    for name in path.split("."):
-        change = change[name]
-    return change
+    hint: object = kind
+    names = path.split(".")
+    for depth, name in enumerate(names):
+        mechanism = _dataclass_in(hint)
+        if mechanism is None:
+            raise UsageError(f"--set {path}: {names[depth - 1]} is a plain value and has no fields")
+        hints = _hints(mechanism)
+        if name not in hints:
+            prefix = "".join(f"{outer}." for outer in names[:depth])
+            raise unknown("field", path, [prefix + known for known in _paths(mechanism)])
+        hint = hints[name]
+    return _parse(hint, text, path)
 
 
-def to_json(spec: object, *, defaults: bool = True) -> Any:
+def to_json(spec: Any, *, defaults: bool = True) -> Any:
     """Plain dictionaries, lists, numbers, words and None.
 
     :param defaults: False: fields that have their default are left out
     """
     if is_dataclass(spec):
-        values = {field: getattr(spec, field.name) for field in fields(spec)}
         return {
-            field.name: to_json(value, defaults=defaults)
-            for field, value in values.items()
-            if defaults or value != field.default
+            field.name: to_json(getattr(spec, field.name), defaults=defaults)
+            for field in fields(spec)
+            if defaults or getattr(spec, field.name) != field.default
         }
     if isinstance(spec, tuple | list):
         return [to_json(value, defaults=defaults) for value in spec]
@@ -61,7 +73,13 @@ def to_json(spec: object, *, defaults: bool = True) -> Any:
 
 def from_json(kind: type[S], data: object) -> S:
     """The dataclass `kind` that `to_json` wrote. Anything else is refused, by name."""
-    return kind(**_fields_from_json(kind, data))
+    if not isinstance(data, dict):
+        raise UsageError(f"a {kind.__name__} must be a JSON object, not {data!r}")
+    hints = _hints(kind)
+    for name in data:
+        if name not in hints:
+            raise unknown(f"field of {kind.__name__}", name, hints)
+    return kind(**{name: _value_from_json(hints[name], value, name) for name, value in data.items()})
 
 
 def digest(data: object) -> str:
@@ -87,24 +105,6 @@ def _to_text(value: object) -> str:
     if isinstance(value, tuple):
         return ",".join(map(_to_text, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _note_change(changes: dict[str, Any], kind: type, path: str, names: list[str], text: str) -> None:
-    """Enter one setting into the tree of changes: {"dropout": {"p": 0.3}, "hidden": (400, 300)}."""
-    hints = _hints(kind)
-    name, *rest = names
-    if name not in hints:
-        prefix = path.removesuffix(".".join(names))
-        raise unknown("field", path, [prefix + known for known in _paths(kind)])
-    mechanism = _dataclass_in(hints[name])
-    if rest:
-        if mechanism is None:
-            raise UsageError(f"--set {path}: {name} is a plain value and has no fields")
-        branch = changes.get(name)
-        changes[name] = branch if isinstance(branch, dict) else {}
-        _note_change(changes[name], mechanism, path, rest, text)
-    else:
-        changes[name] = _parse(hints[name], text, path)
 
 
 def _changed(spec: Any, changes: Mapping[str, Any], path: str) -> Any:
@@ -159,20 +159,10 @@ def _parse_as(kind: object, text: str) -> Any:
     raise ValueError
 
 
-def _fields_from_json(kind: Any, data: Any) -> dict[str, Any]:
-    if not isinstance(data, dict):
-        raise UsageError(f"a {kind.__name__} must be a JSON object, not {data!r}")
-    hints = _hints(kind)
-    for name in data:
-        if name not in hints:
-            raise unknown(f"field of {kind.__name__}", name, hints)
-    return {name: _value_from_json(hints[name], value, name) for name, value in data.items()}
-
-
 def _value_from_json(hint: object, value: object, name: str) -> Any:
     mechanism = _dataclass_in(hint)
     if isinstance(value, dict) and mechanism is not None:
-        return mechanism(**_fields_from_json(mechanism, value))
+        return from_json(mechanism, value)
     # Back through text: whatever the command line refuses, a file cannot bring in either.
     return _parse(hint, _to_text(tuple(value) if isinstance(value, list) else value), name)
 
