@@ -42,7 +42,8 @@ class LearningLock:
 
     def __enter__(self) -> None:
         if not self._lock.acquire(blocking=False):
-            where = "in the call that this callback is part of" if self._is_mine() else "in another thread"
+            is_mine = self._owner == threading.get_ident()
+            where = "in the call that this callback is part of" if is_mine else "in another thread"
             raise UsageError(f"this model is learning already, {where}: wait for its end, or use copy.deepcopy(model)")
         self._owner = threading.get_ident()
 
@@ -53,12 +54,9 @@ class LearningLock:
     def locked(self) -> bool:
         return self._lock.locked()
 
-    def _is_mine(self) -> bool:
-        return self._owner == threading.get_ident()
-
     def refuse_other_threads(self, way_out: str) -> None:
         """A UsageError if another thread is learning."""
-        if self.locked() and not self._is_mine():
+        if self.locked() and self._owner != threading.get_ident():
             raise UsageError(f"another thread is learning with this model: {way_out}")
 
 

@@ -104,6 +104,10 @@ def export_numpy(source: Source, folder: Path) -> Exported:
     content = policy_npz(source.program, str(source.about.get("obs", "")))
     checked = _check(source, standalone.load_policy(io.BytesIO(content)))
     module = Path(standalone.__file__).read_bytes()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise not_writable(folder, error) from None
     return Exported(_write({folder / "policy.npz": content, folder / "policy.py": module}), *checked)
 
 
@@ -126,10 +130,7 @@ def export_c(source: Source, path: Path) -> Exported:
 
 def _write(files: dict[Path, bytes]) -> list[Path]:
     for path, content in files.items():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise not_writable(path.parent, error) from None
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, content)
     return list(files)
 
