@@ -271,15 +271,13 @@ def _is_on(stream: IO[str], descriptor: int) -> bool:
 
 def _closed_descriptors() -> list[int]:
     """Those of standard input, output and error that are closed."""
-    return [number for number in range(3) if not _is_open(number)]
-
-
-def _is_open(descriptor: int) -> bool:
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_GETFD)
-    except OSError:
-        return False
-    return True
+    closed = []
+    for number in range(3):
+        try:
+            fcntl.fcntl(number, fcntl.F_GETFD)
+        except OSError:
+            closed.append(number)
+    return closed
 
 
 def _redirect(descriptor: int, path: str) -> None:
