@@ -19,7 +19,7 @@ from mepg.api.files import Location
 from mepg.api.learner import Learner, LearningLock, flatten_dict
 from mepg.api.learning import MaybeCallback, run_steps
 from mepg.api.logger import TrainingLog, log_folder
-from mepg.api.model_config import make_config, require_cpu, require_new_episodes, require_supported, show_run_settings
+from mepg.api.model_config import make_config, require_fixed, show_run_settings
 from mepg.api.vecenv import find_vec_normalize
 from mepg.envs.simulators import first_task
 from mepg.errors import UsageError
@@ -110,7 +110,7 @@ class Model:
         tuned: bool = False,
         **kwargs: Any,
     ) -> None:
-        require_supported(policy, device, _init_setup_model)
+        require_fixed(policy=policy, device=str(device), _init_setup_model=_init_setup_model)
         arguments = {
             "learning_rate": learning_rate, "buffer_size": buffer_size, "learning_starts": learning_starts,
             "batch_size": batch_size, "tau": tau, "gamma": gamma, "n_steps": n_steps, "train_freq": train_freq,
@@ -259,7 +259,7 @@ class Model:
         :param env: as in the constructor; of an id, as many copies are made as there were environments before
         :param force_reset: True: new episodes are begun
         """
-        require_new_episodes(force_reset)
+        require_fixed(force_reset=force_reset)
         copies = self.n_envs if isinstance(env, str) else 1
         with self._learning_lock:
             if self._maybe_learner is None:  # the first that it is given
@@ -296,7 +296,7 @@ class Model:
 
         :param exact_match: refuse unless all are given; False: set only those that are given
         """
-        require_cpu(device)
+        require_fixed(device=str(device))
         given = load_path_or_dict
         arrays = flatten_dict(given) if isinstance(given, Mapping) else files.read_model(given).arrays
         self._learner.set_parameters(arrays, exact_match=exact_match)
@@ -343,7 +343,7 @@ class Model:
         :param best: of a run's folder, the policy of its best evaluation; it continues to learn with a new Adam
         :param kwargs: arguments of the class that are to differ, such as buffer_size; None: as they were saved
         """
-        require_new_episodes(force_reset)
+        require_fixed(force_reset=force_reset)
         custom = files.custom_arguments(custom_objects, predicts_only=env is None)
         saved = files.read_model(path, env)
         if print_system_info:

@@ -11,6 +11,7 @@ import numpy as np
 
 from mepg import algos
 from mepg.algos import LoopSettings
+from mepg.api import unsupported
 from mepg.api.arguments import apply_arguments, as_python, integer
 from mepg.errors import UsageError
 from mepg.settings import apply_settings, from_json, to_json
@@ -90,25 +91,12 @@ def show_run_settings(init: Callable[P, None]) -> Callable[P, None]:
     return init
 
 
-def require_supported(policy: str, device: str, init_setup_model: bool) -> None:
-    """Refuse another policy than the MLP, another device than the CPU, and networks that are to be made later."""
-    if policy not in ("MlpPolicy", "MultiInputPolicy"):  # one and the same here: any observation is flattened
-        raise UsageError(f"policy={policy!r}: there is only 'MlpPolicy'; policy_kwargs=dict(net_arch=...) shapes it")
-    require_cpu(device)
-    if not init_setup_model:
-        raise UsageError("_init_setup_model=False: networks are made when there is an environment; leave out env")
-
-
-def require_cpu(device: str) -> None:
-    """Refuse another device."""
-    if str(device) not in ("auto", "cpu"):
-        raise UsageError(f"device={device!r}: mepg computes on the CPU")
-
-
-def require_new_episodes(force_reset: bool) -> None:
-    """Refuse to continue the episode that a given environment is in."""
-    if not force_reset:
-        raise UsageError("force_reset=False: a model always begins new episodes in an environment that it is given")
+def require_fixed(**arguments: object) -> None:
+    """Refuse another value of an argument that can have only one here."""
+    for name, value in arguments.items():
+        only = unsupported.FIXED[name]
+        if value not in only.harmless:
+            raise UsageError(f"{name}={value!r}: {only.instead}")
 
 
 def limit_threads_once(threads: int) -> None:
