@@ -158,6 +158,19 @@ def _read_run(folder: Folder, env: object) -> SavedModel:
     raise UsageError(f"{folder.path} holds no intact checkpoint")
 
 
+def read_parameters(source: Location | Mapping[str, Any]) -> Mapping[str, Any]:
+    """An agent's arrays by name, {"agent.actor.params.0.w": ...}: of a file, or what `get_parameters` gave."""
+    return _flatten_dict(source, "agent") if isinstance(source, Mapping) else read_model(source).arrays
+
+
+def _flatten_dict(tree: Mapping[Any, Any], prefix: str) -> dict[str, Any]:
+    arrays: dict[str, Any] = {}
+    for name, value in tree.items():
+        path = f"{prefix}.{name}"
+        arrays |= _flatten_dict(value, path) if isinstance(value, Mapping) else {path: value}
+    return arrays
+
+
 def make_model(kind: type[M], saved: SavedModel, path: Location, env: object, arguments: dict[str, Any]) -> M:
     """A model without what it has learned, made with the arguments that were saved.
 

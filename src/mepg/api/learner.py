@@ -20,7 +20,6 @@ from mepg.envs.spaces import Spaces
 from mepg.envs.vector import Envs, StableBaselinesEnvs, make_envs
 from mepg.errors import UsageError, unknown
 from mepg.storage.checkpoint import flatten, unflatten
-from mepg.storage.files import Arrays
 from mepg.storage.identity import Identity
 from mepg.training.assembly import assemble
 from mepg.training.config import Config
@@ -230,7 +229,7 @@ class Learner:
                 inner[last] = np.array(array)
         return tree
 
-    def set_parameters(self, values: Arrays | Mapping[str, Any], *, exact_match: bool) -> None:
+    def set_parameters(self, values: Mapping[str, Any], *, exact_match: bool) -> None:
         """Put arrays into the state, by the names that `flatten` gives them; a UsageError says which does not fit."""
         with self.lock:
             arrays = flatten(self.state, "agent")
@@ -254,15 +253,6 @@ class Learner:
         self._learning_lock.refuse_other_threads("its environments are in use; make others to evaluate in")
         if isinstance(self.training, Loop):
             self.training.envs_disturbed = True
-
-
-def flatten_dict(tree: Mapping[Any, Any], prefix: str = "agent") -> dict[str, Any]:
-    """What `get_parameters` gave, as `set_parameters` takes it: {"agent.actor.params.0.w": ...}."""
-    arrays: dict[str, Any] = {}
-    for name, value in tree.items():
-        path = f"{prefix}.{name}"
-        arrays |= flatten_dict(value, path) if isinstance(value, Mapping) else {path: value}
-    return arrays
 
 
 def _without_prefix(name: str) -> str:

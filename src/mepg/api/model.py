@@ -16,7 +16,7 @@ from mepg.api import files
 from mepg.api.arguments import integer
 from mepg.api.attributes import add_unsupported, check_attribute, spec_attributes
 from mepg.api.files import Location
-from mepg.api.learner import Learner, LearningLock, flatten_dict
+from mepg.api.learner import Learner, LearningLock
 from mepg.api.learning import MaybeCallback, run_steps
 from mepg.api.logger import TrainingLog, log_folder
 from mepg.api.model_config import make_config, require_fixed, show_run_settings
@@ -297,9 +297,7 @@ class Model:
         :param exact_match: refuse unless all are given; False: set only those that are given
         """
         require_fixed(device=str(device))
-        given = load_path_or_dict
-        arrays = flatten_dict(given) if isinstance(given, Mapping) else files.read_model(given).arrays
-        self._learner.set_parameters(arrays, exact_match=exact_match)
+        self._learner.set_parameters(files.read_parameters(load_path_or_dict), exact_match=exact_match)
 
     def save(self, path: Location, exclude: object = None, include: object = None) -> None:
         """Write the model to a file, or into an open one: networks, optimisers, normaliser, spec and counters.

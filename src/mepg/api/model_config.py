@@ -73,10 +73,10 @@ def _whole_spec(algorithm: str, spec: object, tuned: object) -> LoopSettings:
 
 def pop_run_settings(arguments: dict[str, Any]) -> dict[str, Any]:
     """Take the settings of a run out of the arguments; one that is missing has its default."""
-    values = {setting.name: as_python(arguments.pop(setting.name, setting.default)) for setting in RUN_SETTINGS}
+    values = {}
     for setting in RUN_SETTINGS:
-        if isinstance(values[setting.name], list):
-            values[setting.name] = tuple(values[setting.name])
+        value = as_python(arguments.pop(setting.name, setting.default))
+        values[setting.name] = tuple(value) if isinstance(value, list) else value
         setting.check(values[setting.name])
     return values
 
