@@ -59,9 +59,11 @@ def test_what_is_found_with_tuned_settings_holds_them(tmp_path, capsys):
     assert (
         "tuned: actor_lr=0.00073, critic_lr=0.00073, target_rate=0.02, warmup=20 (by --set" in capsys.readouterr().out
     )
-    best = json.loads((tmp_path / "tune" / "td3_tuned_Pendulum-v1" / "best.json").read_text())
+    file = tmp_path / "tune" / "td3_tuned_Pendulum-v1" / "best.json"
+    best = json.loads(file.read_text())
     assert best["set"][:4] == ["actor_lr=0.00073", "critic_lr=0.00073", "target_rate=0.02", "warmup=10000"]
     assert best["set"][-1].startswith("discount=")
+    assert main(["train", "--config", str(file), "--steps", "10", "--eval-every", "10", "--out", "found"]) == 0
 
 
 @pytest.mark.faults

@@ -48,7 +48,7 @@ def answer(arguments: Arguments) -> Answer:
     from rich.markdown import Markdown
 
     from mepg.algos import find
-    from mepg.bench.measure import measure, measure_updates
+    from mepg.bench.measure import Benchmark
     from mepg.bench.peers import prepare
     from mepg.bench.show import draw, to_markdown, updates_table
     from mepg.envs.env import Env
@@ -60,16 +60,14 @@ def answer(arguments: Arguments) -> Answer:
     err = Console(stderr=True, highlight=False)
     if arguments.algorithms:
         with _progress(err) as show:
-            updates = measure_updates(
-                arguments.algorithms, arguments.rounds, lambda name, turn, rounds: show(name, f" ({turn} of {rounds})")
-            )
+            updates = Benchmark(arguments.rounds, (), _turns(show)).updates_of(arguments.algorithms)
         return Answer(updates, updates_table(updates))
     Env("HopperBulletEnv-v0").close()  # if PyBullet is missing, the error says how to install it
     peers = [prepare(name, arguments.peers, err.print) for name in arguments.against]
     out = arguments.out or Path("bench")
     out.mkdir(parents=True, exist_ok=True)
     with _progress(err) as show:
-        results = measure(arguments.rounds, peers, lambda name, turn, rounds: show(name, f" ({turn} of {rounds})"))
+        results = Benchmark(arguments.rounds, peers, _turns(show)).results()
     results["about"]["peers"] = {peer.name: peer.versions for peer in peers}
     write_json(out / "bench.json", results)
     text = to_markdown(results)
@@ -93,6 +91,11 @@ def _progress(console: "Console") -> Iterator[Callable[[str, str], None]]:
             shown.add(measurement)
 
         yield show
+
+
+def _turns(show: Callable[[str, str], None]) -> Callable[[str, int, int], None]:
+    """Show which turn of how many rounds a measurement is at."""
+    return lambda measurement, turn, rounds: show(measurement, f" ({turn} of {rounds})")
 
 
 def _race(arguments: Arguments) -> Answer:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import jax
 import numpy as np
@@ -55,7 +55,7 @@ class Session:
             config = replace(config, backend=self.folder.config().backend)  # a run keeps the one it began with
         self.config = config
         self._require_replay()
-        self.result: dict[str, Any] | None = None  # until the run is finished
+        self.result: dict[str, float] | None = None  # until the run is finished
         self.latest: dict[str, float] = {}  # of every metric
         self.notes: list[str] = []  # for the user
         self.stopped_by: str | None = None  # the signal's name, if one ended this session
@@ -333,7 +333,7 @@ def mean_returns(evaluations: Evaluations) -> list[float]:
     return [mean_return(episodes) for episodes in evaluations.values()]
 
 
-def summary(evaluations: Evaluations, spent: TimeSpent) -> dict[str, Any]:
+def summary(evaluations: Evaluations, spent: TimeSpent) -> dict[str, float]:
     """What a run came to: the paper's metric (D17) and the plain ones beside it."""
     means = mean_returns(evaluations)
     last_step, last = list(evaluations.items())[-1]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from mepg.errors import UsageError, failures_at
-from mepg.storage.checkpoint import flatten
+from mepg.storage.checkpoint import PyTree, flatten
 from mepg.storage.files import Damaged, count, finite, path_exists
 from mepg.storage.folder import Folder, Result, versions
 from mepg.storage.policy import online_networks, read_networks, restore_trainables
@@ -90,7 +90,7 @@ class _PublishedPolicy(NamedTuple):
     """The content of a policy's file."""
 
     file: str
-    networks: Any
+    networks: PyTree
     step: int
     episodes: list[Episode]  # of the evaluation at that step
 
@@ -140,7 +140,7 @@ def verify(folder: Folder, steps: int, env_id: str | None = None) -> Verdict:
 
 
 def _published_policies(
-    folder: Folder, config: Config, evaluations: Evaluations, template: Any
+    folder: Folder, config: Config, evaluations: Evaluations, template: PyTree
 ) -> tuple[list[_PublishedPolicy], list[PolicyVerdict]]:
     """The published policies, and a verdict on each that cannot be the run's own whatever is computed."""
     found, verdicts = [], []
@@ -165,7 +165,7 @@ def _best(evaluations: Evaluations) -> int:
     return max(evaluations, key=lambda step: mean_return(evaluations[step]))
 
 
-def _compare_networks(policy: _PublishedPolicy, state: Any, same_rounding: bool) -> PolicyVerdict | None:
+def _compare_networks(policy: _PublishedPolicy, state: PyTree, same_rounding: bool) -> PolicyVerdict | None:
     """Compare its networks with those of the run here; None if rounding may have taken them too far apart.
 
     :param same_rounding: this machine rounds as the one that published it
@@ -247,9 +247,8 @@ def _episode_numbers(episodes: list[Episode]) -> dict[str, float]:
 def _published_numbers(folder: Folder, result: Result, evaluations: Evaluations) -> dict[int, dict[str, float]]:
     """Every number that the run has published, by step."""
     numbers: dict[int, dict[str, float]] = {}
-    sealed = result.files.get(folder.metrics_file.name)
     try:
-        for row in () if sealed is None else folder.metrics(sealed):
+        for row in folder.sealed_metrics(result):
             step = int(row["time/total_timesteps"])
             numbers[step] = {name: float(text) for name, text in row.items() if text and not name.startswith("time/")}
     except (Damaged, KeyError, ValueError) as damage:
