@@ -146,7 +146,7 @@ def spec_settings(arguments: Namespace) -> list[str]:
     return [*(tuned_settings(arguments.algorithm) if arguments.tuned else ()), *arguments.set]
 
 
-def tuned_fields(algorithm: str, spec: Any) -> dict[str, tuple[str, str]]:
+def tuned_fields(algorithm: str, spec: object) -> dict[str, tuple[str, str]]:
     """What `--tuned` sets: the algorithm's own value, and the one in `spec`, which `--set` may have overridden."""
     from mepg.algos import find, tuned_settings
     from mepg.settings import apply_settings, describe
@@ -161,7 +161,7 @@ def tuned_fields(algorithm: str, spec: Any) -> dict[str, tuple[str, str]]:
     return found
 
 
-def describe_tuned(algorithm: str, spec: Any) -> str:
+def describe_tuned(algorithm: str, spec: object) -> str:
     """The same on a line."""
     return "tuned: " + ", ".join(f"{field}={used}" for field, (_, used) in tuned_fields(algorithm, spec).items())
 

@@ -29,7 +29,7 @@ class Argument(NamedTuple):
     read: Callable[[Any, int], Any]  # its value, from a spec and the number of environments; None: it is off
 
 
-def apply_arguments(spec: Any, arguments: Mapping[str, Any], envs: int) -> Any:
+def apply_arguments(spec: object, arguments: Mapping[str, Any], envs: int) -> Any:
     """The spec with these arguments; None leaves the spec's own value."""
     for name, value in arguments.items():
         value = as_python(value)
@@ -46,7 +46,7 @@ def apply_arguments(spec: Any, arguments: Mapping[str, Any], envs: int) -> Any:
     return spec
 
 
-def _is_harmless(name: str, value: Any, table: Mapping[str, unsupported.Unsupported]) -> bool:
+def _is_harmless(name: str, value: object, table: Mapping[str, unsupported.Unsupported]) -> bool:
     """Whether this is an unsupported argument with a value that asks for nothing; another value is refused."""
     if name not in table:
         return False
@@ -78,20 +78,20 @@ def integer(name: str, value: Any, *, least: int, most: int = MOST) -> int:
     return int(value)
 
 
-def _get(spec: Any, name: str) -> Any:
+def _get(spec: object, name: str) -> Any:
     """A field of a spec; a UsageError if this kind of spec does not have it."""
     if not hasattr(spec, name):
         raise UsageError(f"{type(spec).__name__} has no {name}; its fields are {', '.join(describe(spec))}")
     return getattr(spec, name)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, float) and value.is_integer() and abs(value) >= 1:
         return str(int(value))  # people write 1e6 for a whole number
     return "none" if value is None else str(value)
 
 
-def _is_in(value: Any, values: tuple[Any, ...]) -> bool:
+def _is_in(value: object, values: tuple[Any, ...]) -> bool:
     try:
         return value in values
     except ValueError:  # an array, which is compared element by element
@@ -102,11 +102,11 @@ def _field(path: str) -> Argument:
     """An argument that is a field of the spec, or one of a mechanism, such as `dropout.p`."""
     name, *inner_names = path.split(".")
 
-    def settings(value: Any, spec: Any, _: int) -> Settings:
+    def settings(value: object, spec: object, _: int) -> Settings:
         _get(spec, name)
         return [f"{path}={_text(value)}"]
 
-    def read(spec: Any, _: int) -> Any:
+    def read(spec: object, _: int) -> Any:
         value = _get(spec, name)
         for inner in inner_names:
             value = None if value is None else getattr(value, inner)
@@ -118,7 +118,7 @@ def _field(path: str) -> Argument:
 RATES = ("actor_lr", "critic_lr", "lr")
 
 
-def _learning_rate(value: Any, spec: Any, _: int) -> Settings:
+def _learning_rate(value: object, spec: object, _: int) -> Settings:
     if callable(value):
         raise UsageError("a learning rate is a number; schedules are not supported")
     paths = [name for name in RATES if hasattr(spec, name)]
@@ -127,7 +127,7 @@ def _learning_rate(value: Any, spec: Any, _: int) -> Settings:
     return [f"{path}={_text(value)}" for path in paths]
 
 
-def _read_learning_rate(spec: Any, _: int) -> Any:
+def _read_learning_rate(spec: object, _: int) -> Any:
     rates = [getattr(spec, name) for name in RATES if hasattr(spec, name)]
     if not rates:
         raise UsageError(f"{type(spec).__name__} has none of {', '.join(RATES)}")
@@ -145,13 +145,13 @@ def _gradient_steps(value: Any, _: Any, envs: int) -> Settings:
     return [f"updates_per_step={int(value) // envs}"]
 
 
-def _train_freq(value: Any, _: Any, __: int) -> Settings:
+def _train_freq(value: object, _: object, __: int) -> Settings:
     if not _is_in(value, (1, (1, "step"), [1, "step"])):
         raise UsageError("updates follow every step; several for each step are gradient_steps")
     return []
 
 
-def _ent_coef(value: Any, spec: Any, _: int) -> Settings:
+def _ent_coef(value: object, spec: object, _: int) -> Settings:
     temperature = _get(spec, "temperature")
     if not is_stochastic(spec):
         raise UsageError("a deterministic policy has no entropy; it explores by action_noise")
@@ -165,7 +165,7 @@ def _ent_coef(value: Any, spec: Any, _: int) -> Settings:
     return [*learned, f"temperature.initial={initial}"] if initial else learned
 
 
-def _read_ent_coef(spec: Any, _: int) -> Any:
+def _read_ent_coef(spec: object, _: int) -> Any:
     temperature = _get(spec, "temperature")
     if not is_stochastic(spec):
         return None
@@ -174,13 +174,13 @@ def _read_ent_coef(spec: Any, _: int) -> Any:
     return temperature.initial if temperature.lr is None else f"auto_{temperature.initial}"
 
 
-def _target_entropy(value: Any, spec: Any, _: int) -> Settings:
+def _target_entropy(value: object, spec: object, _: int) -> Settings:
     if not hasattr(spec, "temperature") or spec.temperature is None:
         raise UsageError("there is no entropy coefficient that is learned")
     return [f"temperature.target_entropy={'none' if value == 'auto' else _text(value)}"]
 
 
-def _read_target_entropy(spec: Any, _: int) -> Any:
+def _read_target_entropy(spec: object, _: int) -> Any:
     temperature = _get(spec, "temperature")
     if temperature is None or temperature.lr is None:
         return None
@@ -205,7 +205,7 @@ def _action_noise(value: Any, spec: Any, _: int) -> Settings:
     return [f"exploration.std={_text(float(stds.flat[0]))}"]
 
 
-def _policy_kwargs(value: Any, spec: Any, envs: int) -> Settings:
+def _policy_kwargs(value: object, spec: object, envs: int) -> Settings:
     if not isinstance(value, Mapping):
         raise UsageError("it is a dictionary, such as dict(net_arch=[256, 256])")
     settings: Settings = []
@@ -219,7 +219,7 @@ def _policy_kwargs(value: Any, spec: Any, envs: int) -> Settings:
     return settings
 
 
-def _read_policy_kwargs(spec: Any, envs: int) -> dict[str, Any]:
+def _read_policy_kwargs(spec: object, envs: int) -> dict[str, Any]:
     """Those that this kind of spec has, and that are not off."""
     values = {}
     for name, argument in POLICY_KWARGS.items():
@@ -241,17 +241,17 @@ def _net_arch(value: Any, spec: Any, _: int) -> Settings:
     return [f"{name}={','.join(map(_text, widths))}" for name, widths in networks.items()]
 
 
-def _read_net_arch(spec: Any, _: int) -> Any:
+def _read_net_arch(spec: object, _: int) -> Any:
     hidden = list(_get(spec, "hidden"))
     return {"pi": list(spec.actor_hidden), "qf": hidden} if hasattr(spec, "actor_hidden") else hidden
 
 
-def _batch_norm(value: Any, spec: Any, _: int) -> Settings:
+def _batch_norm(value: object, spec: object, _: int) -> Settings:
     _get(spec, "batch_norm")
     return [] if value else ["batch_norm=none"]
 
 
-def _batch_norm_momentum(value: Any, spec: Any, _: int) -> Settings:
+def _batch_norm_momentum(value: object, spec: object, _: int) -> Settings:
     """Stable-Baselines3 gives the weight of the new value, we that of the old one."""
     _get(spec, "batch_norm")
     if not isinstance(value, int | float) or isinstance(value, bool):
@@ -259,7 +259,7 @@ def _batch_norm_momentum(value: Any, spec: Any, _: int) -> Settings:
     return [f"batch_norm.momentum={_text(round(1 - value, 12))}"]
 
 
-def _read_batch_norm_momentum(spec: Any, _: int) -> Any:
+def _read_batch_norm_momentum(spec: object, _: int) -> Any:
     batch_norm = _get(spec, "batch_norm")
     return None if batch_norm is None else round(1 - batch_norm.momentum, 12)
 

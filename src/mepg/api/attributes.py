@@ -58,7 +58,7 @@ def _refuse(name: str, model: Model) -> None:
     raise AttributeError(f"{type(model).__name__} has no {name!r}: {MISSING[name]}")
 
 
-def check_attribute(model: Model, name: str, value: Any) -> Any:
+def check_attribute(model: Model, name: str, value: object) -> Any:
     """A value that a user sets, as the model keeps it. What would have no effect, or fail later, is refused."""
     if name in ARGUMENTS:
         argument = f"{name}={value!r:.40}"

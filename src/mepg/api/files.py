@@ -118,7 +118,7 @@ def read_archive(location: Location) -> tuple[dict[str, Any], Arrays]:
     return about, arrays
 
 
-def read_model(location: Location, env: Any = None) -> SavedModel:
+def read_model(location: Location, env: object = None) -> SavedModel:
     """A model from a file, or from the folder of a run; a UsageError says what is wrong.
 
     :param env: the one that the user has named, if any: see `Folder.env`
@@ -145,7 +145,7 @@ def read_model(location: Location, env: Any = None) -> SavedModel:
         raise UsageError(f"{name} is damaged: {error!r}") from None
 
 
-def _read_run(folder: Folder, env: Any) -> SavedModel:
+def _read_run(folder: Folder, env: object) -> SavedModel:
     """The newest whole checkpoint of a run, as if it had been saved as a model."""
     identity = folder.identity()
     trained_in = identity.config.env
@@ -159,7 +159,20 @@ def _read_run(folder: Folder, env: Any) -> SavedModel:
     raise UsageError(f"{folder.path} holds no intact checkpoint")
 
 
-def make_model(kind: type[M], saved: SavedModel, path: Location, env: Any, arguments: dict[str, Any]) -> M:
+def read_parameters(source: Location | Mapping[str, Any]) -> Mapping[str, Any]:
+    """An agent's arrays by name, {"agent.actor.params.0.w": ...}: of a file, or what `get_parameters` gave."""
+    return _flatten_dict(source, "agent") if isinstance(source, Mapping) else read_model(source).arrays
+
+
+def _flatten_dict(tree: Mapping[Any, Any], prefix: str) -> dict[str, Any]:
+    arrays: dict[str, Any] = {}
+    for name, value in tree.items():
+        path = f"{prefix}.{name}"
+        arrays |= _flatten_dict(value, path) if isinstance(value, Mapping) else {path: value}
+    return arrays
+
+
+def make_model(kind: type[M], saved: SavedModel, path: Location, env: object, arguments: dict[str, Any]) -> M:
     """A model without what it has learned, made with the arguments that were saved.
 
     :param kind: a class of the algorithm that was saved, or `Model`, which stands for any

@@ -21,7 +21,6 @@ from mepg.envs.vector import Envs, StableBaselinesEnvs, make_envs
 from mepg.errors import UsageError, unknown
 from mepg.storage.checkpoint import flatten, unflatten
 from mepg.storage.data import with_data
-from mepg.storage.files import Arrays
 from mepg.storage.identity import Identity
 from mepg.training.assembly import assemble
 from mepg.training.config import Config
@@ -44,7 +43,8 @@ class LearningLock:
 
     def __enter__(self) -> None:
         if not self._lock.acquire(blocking=False):
-            where = "in the call that this callback is part of" if self._is_mine() else "in another thread"
+            is_mine = self._owner == threading.get_ident()
+            where = "in the call that this callback is part of" if is_mine else "in another thread"
             raise UsageError(f"this model is learning already, {where}: wait for its end, or use copy.deepcopy(model)")
         self._owner = threading.get_ident()
 
@@ -55,12 +55,9 @@ class LearningLock:
     def locked(self) -> bool:
         return self._lock.locked()
 
-    def _is_mine(self) -> bool:
-        return self._owner == threading.get_ident()
-
     def refuse_other_threads(self, way_out: str) -> None:
         """A UsageError if another thread is learning."""
-        if self.locked() and not self._is_mine():
+        if self.locked() and self._owner != threading.get_ident():
             raise UsageError(f"another thread is learning with this model: {way_out}")
 
 
@@ -99,13 +96,15 @@ class Learner:
         self._seen = None if seen is None else {part.name for part in seen}  # what a policy needs; None: everything
 
     @classmethod
-    def for_env(cls, config: Config, env: Any, copies: int, learning_lock: LearningLock) -> Learner:
+    def for_env(cls, config: Config, env: object, copies: int, learning_lock: LearningLock) -> Learner:
         """A new agent that learns in `env`, or if that is an id, in this many copies of it."""
         config, data = with_data(config)
         return cls._in_envs(config, make_envs(env, copies, config.seed), env, learning_lock, data)
 
     @classmethod
-    def _in_envs(cls, config: Config, envs: Envs, env: Any, learning_lock: LearningLock, data: Data | None) -> Learner:
+    def _in_envs(
+        cls, config: Config, envs: Envs, env: object, learning_lock: LearningLock, data: Data | None
+    ) -> Learner:
         loop = assemble(in_envs(config, envs.spaces.id, envs.count), envs, data=data)
         for note in (envs.spaces.observations.note, loop.note):
             if note:
@@ -116,7 +115,7 @@ class Learner:
         learner.data = data
         return learner
 
-    def in_other_envs(self, config: Config, env: Any, copies: int) -> Learner:
+    def in_other_envs(self, config: Config, env: object, copies: int) -> Learner:
         """The same agent in other environments with the same spaces."""
         envs = make_envs(env, copies, config.seed)
         Identity(self.config, self.spaces).require_fit(envs.spaces)
@@ -167,7 +166,7 @@ class Learner:
         """The agent's."""
         return self.program.unflatten(self.training.device_state)
 
-    def predict(self, observation: Any, *, deterministic: bool) -> npt.NDArray[Any]:
+    def predict(self, observation: object, *, deterministic: bool) -> npt.NDArray[Any]:
         """Actions within the environment's own bounds, for one observation or a batch."""
         drawn = is_stochastic(self.config.spec) and not deterministic
         whole = self._seen is None or (drawn and asks_critics(self.config.spec))
@@ -181,7 +180,7 @@ class Learner:
         scaled: npt.NDArray[Any] = self.spaces.scale(actions[0] if is_single else actions)
         return scaled
 
-    def q_posterior(self, observation: Any, action: npt.ArrayLike) -> tuple[Floats, Floats]:
+    def q_posterior(self, observation: object, action: npt.ArrayLike) -> tuple[Floats, Floats]:
         """Mean and standard deviation of Q: [B] each, or two numbers for one pair."""
         obs, actions, is_single = self._read_pairs(observation, action)
         self._warn_of_samples()
@@ -190,14 +189,14 @@ class Learner:
         std = np.sqrt(variance)
         return (mean[0], std[0]) if is_single else (mean, std)
 
-    def q_covariance(self, observation: Any, action: npt.ArrayLike) -> Floats:
+    def q_covariance(self, observation: object, action: npt.ArrayLike) -> Floats:
         """[B, B]"""
         obs, actions, _ = self._read_pairs(observation, action)
         self._warn_of_samples()
         with self.lock:
             return self.queries.covariance(self.state, obs, actions)
 
-    def q_samples(self, observation: Any, action: npt.ArrayLike, n: int) -> Floats:
+    def q_samples(self, observation: object, action: npt.ArrayLike, n: int) -> Floats:
         """Q of `n` sub-networks, [n, B], or [n] for one pair."""
         obs, actions, is_single = self._read_pairs(observation, action)
         n = integer("n", n, least=1, most=10**6)
@@ -217,7 +216,7 @@ class Learner:
                 stacklevel=4,
             )
 
-    def _read_pairs(self, observation: Any, action: npt.ArrayLike) -> tuple[Floats, Floats, bool]:
+    def _read_pairs(self, observation: object, action: npt.ArrayLike) -> tuple[Floats, Floats, bool]:
         """[B, S], [B, A] in [-1, 1], and whether both were single ones."""
         obs, is_single_obs = self.spaces.read_observations(observation)
         actions, is_single_action = self.spaces.read_actions(action)
@@ -239,7 +238,7 @@ class Learner:
                 inner[last] = np.array(array)
         return tree
 
-    def set_parameters(self, values: Arrays | Mapping[str, Any], *, exact_match: bool) -> None:
+    def set_parameters(self, values: Mapping[str, Any], *, exact_match: bool) -> None:
         """Put arrays into the state, by the names that `flatten` gives them; a UsageError says which does not fit."""
         with self.lock:
             arrays = flatten(self.state, "agent")
@@ -265,20 +264,11 @@ class Learner:
             self.training.envs_disturbed = True
 
 
-def flatten_dict(tree: Mapping[Any, Any], prefix: str = "agent") -> dict[str, Any]:
-    """What `get_parameters` gave, as `set_parameters` takes it: {"agent.actor.params.0.w": ...}."""
-    arrays: dict[str, Any] = {}
-    for name, value in tree.items():
-        path = f"{prefix}.{name}"
-        arrays |= flatten_dict(value, path) if isinstance(value, Mapping) else {path: value}
-    return arrays
-
-
 def _without_prefix(name: str) -> str:
     return name.removeprefix("agent.")
 
 
-def _like(value: Any, expected: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
+def _like(value: object, expected: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
     try:
         array = np.asarray(value)
     except Exception:  # ragged, or another library's array that will not be one of NumPy's

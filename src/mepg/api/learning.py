@@ -98,7 +98,7 @@ def _call(callbacks: list[Any], method_name: str, *args: Any) -> None:
             method(*args)
 
 
-def _continues(result: Any) -> bool:
+def _continues(result: object) -> bool:
     """Anything false stops, NumPy's False and 0 too. None continues: it is what a function returns by default."""
     try:
         return result is None or bool(result)

@@ -16,10 +16,10 @@ from mepg.api import files
 from mepg.api.arguments import integer
 from mepg.api.attributes import add_unsupported, check_attribute, spec_attributes
 from mepg.api.files import Location
-from mepg.api.learner import Learner, LearningLock, flatten_dict
+from mepg.api.learner import Learner, LearningLock
 from mepg.api.learning import MaybeCallback, run_steps
 from mepg.api.logger import TrainingLog, log_folder
-from mepg.api.model_config import make_config, require_cpu, require_new_episodes, require_supported, show_run_settings
+from mepg.api.model_config import make_config, require_fixed, show_run_settings
 from mepg.api.vecenv import find_vec_normalize
 from mepg.envs.simulators import first_task
 from mepg.errors import UsageError
@@ -82,7 +82,7 @@ class Model:
     def __init__(
         self,
         policy: str = "MlpPolicy",
-        env: Any = None,
+        env: object = None,
         learning_rate: float | None = None,
         buffer_size: int | None = None,
         learning_starts: int | None = None,
@@ -91,7 +91,7 @@ class Model:
         gamma: float | None = None,
         train_freq: int | None = None,
         gradient_steps: int | None = None,
-        action_noise: Any = None,
+        action_noise: object = None,
         policy_delay: int | None = None,
         target_update_interval: int | None = None,
         target_policy_noise: float | None = None,
@@ -100,7 +100,7 @@ class Model:
         target_entropy: str | float | None = None,
         dropout_p: float | None = None,
         n_envs: int = 1,
-        spec: Any = None,
+        spec: object = None,
         tensorboard_log: str | Path | None = None,
         policy_kwargs: dict[str, Any] | None = None,
         verbose: int = 0,
@@ -111,7 +111,7 @@ class Model:
         tuned: bool = False,
         **kwargs: Any,
     ) -> None:
-        require_supported(policy, device, _init_setup_model)
+        require_fixed(policy=policy, device=str(device), _init_setup_model=_init_setup_model)
         arguments = {
             "learning_rate": learning_rate, "buffer_size": buffer_size, "learning_starts": learning_starts,
             "batch_size": batch_size, "tau": tau, "gamma": gamma, "n_steps": n_steps, "train_freq": train_freq,
@@ -136,7 +136,7 @@ class Model:
             raise UsageError(f"this model has no environment yet: give it one, env='{first_task()}'")
         return self._maybe_learner
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         """Refuse what would have no effect. An attribute of the user's own is left alone."""
         super().__setattr__(name, check_attribute(self, name, value))
 
@@ -179,7 +179,7 @@ class Model:
     def logger(self) -> Any:
         return self._log.logger
 
-    def set_logger(self, logger: Any) -> None:
+    def set_logger(self, logger: object) -> None:
         """Log with another one: anything with `record` and `dump`, such as Stable-Baselines3's."""
         self._log.set_logger(logger)
 
@@ -203,9 +203,9 @@ class Model:
 
     def predict(
         self,
-        observation: Any,
-        state: Any = None,
-        episode_start: Any = None,  # noqa: ARG002
+        observation: object,
+        state: object = None,
+        episode_start: object = None,  # noqa: ARG002
         deterministic: bool = False,
     ) -> tuple[npt.NDArray[Any], Any]:
         """Actions for one observation or a batch, within the environment's own bounds; and `state` again.
@@ -218,7 +218,7 @@ class Model:
         """
         return self._learner.predict(observation, deterministic=deterministic), state
 
-    def q_posterior(self, observation: Any, action: npt.ArrayLike) -> tuple[Any, Any]:
+    def q_posterior(self, observation: object, action: npt.ArrayLike) -> tuple[Any, Any]:
         """Mean and standard deviation of Q over the critics' masks, for one observation and action or a batch.
 
         One forward pass: with masks on the last hidden layer both have a closed form. The mean is the complete
@@ -232,11 +232,11 @@ class Model:
         """
         return self._learner.q_posterior(observation, action)
 
-    def q_covariance(self, observation: Any, action: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    def q_covariance(self, observation: object, action: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """The covariance of Q between any two of these inputs, under the same mask: [B, B], or [1, 1] for one."""
         return self._learner.q_covariance(observation, action)
 
-    def q_samples(self, observation: Any, action: npt.ArrayLike, n: int = 100) -> npt.NDArray[np.float32]:
+    def q_samples(self, observation: object, action: npt.ArrayLike, n: int = 100) -> npt.NDArray[np.float32]:
         """Q of `n` sub-networks, drawn: [n] for one input, [n, B] for a batch, all under the same masks."""
         return self._learner.q_samples(observation, action, n)
 
@@ -254,13 +254,13 @@ class Model:
         """
         return None if self._maybe_learner is None else self._maybe_learner.get_env()
 
-    def set_env(self, env: Any, force_reset: bool = True) -> None:
+    def set_env(self, env: object, force_reset: bool = True) -> None:
         """Continue in another environment with the same spaces; the replay buffer stays.
 
         :param env: as in the constructor; of an id, as many copies are made as there were environments before
         :param force_reset: True: new episodes are begun
         """
-        require_new_episodes(force_reset)
+        require_fixed(force_reset=force_reset)
         copies = self.n_envs if isinstance(env, str) else 1
         with self._learning_lock:
             if self._maybe_learner is None:  # the first that it is given
@@ -297,12 +297,10 @@ class Model:
 
         :param exact_match: refuse unless all are given; False: set only those that are given
         """
-        require_cpu(device)
-        given = load_path_or_dict
-        arrays = flatten_dict(given) if isinstance(given, Mapping) else files.read_model(given).arrays
-        self._learner.set_parameters(arrays, exact_match=exact_match)
+        require_fixed(device=str(device))
+        self._learner.set_parameters(files.read_parameters(load_path_or_dict), exact_match=exact_match)
 
-    def save(self, path: Location, exclude: Any = None, include: Any = None) -> None:
+    def save(self, path: Location, exclude: object = None, include: object = None) -> None:
         """Write the model to a file, or into an open one: networks, optimisers, normaliser, spec and counters.
 
         The replay buffer is not among them: `save_replay_buffer`.
@@ -326,7 +324,7 @@ class Model:
     def load(
         cls,
         path: Location,
-        env: Any = None,
+        env: object = None,
         device: str = "auto",
         custom_objects: dict[str, Any] | None = None,
         print_system_info: bool = False,
@@ -344,7 +342,7 @@ class Model:
         :param best: of a run's folder, the policy of its best evaluation; it continues to learn with a new Adam
         :param kwargs: arguments of the class that are to differ, such as buffer_size; None: as they were saved
         """
-        require_new_episodes(force_reset)
+        require_fixed(force_reset=force_reset)
         custom = files.custom_arguments(custom_objects, predicts_only=env is None)
         saved = files.read_model(path, env)
         if print_system_info:
@@ -356,7 +354,7 @@ class Model:
             model.set_env(env)
         return model
 
-    def __reduce_ex__(self, _: Any) -> Any:
+    def __reduce_ex__(self, _: object) -> Any:
         raise TypeError("a model cannot be pickled: model.save(path), or model.save(io.BytesIO()), and mepg.load")
 
     def __copy__(self) -> Self:

@@ -12,6 +12,7 @@ import numpy as np
 
 from mepg import algos
 from mepg.algos import LoopSettings
+from mepg.api import unsupported
 from mepg.api.arguments import apply_arguments, as_python, integer
 from mepg.errors import UsageError
 from mepg.settings import apply_settings, from_json, to_json
@@ -29,7 +30,7 @@ RUN_SETTINGS = [
 
 
 def make_config(
-    algorithm: str, env: Any, spec: object, tuned: object, seed: object, n_envs: object, arguments: dict[str, Any]
+    algorithm: str, env: object, spec: object, tuned: object, seed: object, n_envs: object, arguments: dict[str, Any]
 ) -> Config:
     """Check a constructor's arguments; a UsageError names the one that is wrong.
 
@@ -53,7 +54,7 @@ def in_envs(config: Config, env_id: str, count: int) -> Config:
     return replace(config, env=env_id, envs=count, steps=endless, eval_every=endless)
 
 
-def count_envs(env: Any, n_envs: int) -> int:
+def count_envs(env: object, n_envs: int) -> int:
     """How many environments there will be: `n_envs` copies of an id, or as many as are in the user's own."""
     return n_envs if isinstance(env, str | None) else int(getattr(env, "num_envs", 1))
 
@@ -73,12 +74,12 @@ def _whole_spec(algorithm: str, spec: object, tuned: object) -> LoopSettings:
 
 def pop_run_settings(arguments: dict[str, Any]) -> dict[str, Any]:
     """Take the settings of a run out of the arguments; one that is missing has its default."""
-    values = {setting.name: as_python(arguments.pop(setting.name, setting.default)) for setting in RUN_SETTINGS}
+    values = {}
     for setting in RUN_SETTINGS:
-        if isinstance(values[setting.name], list):
-            values[setting.name] = tuple(values[setting.name])
-        if isinstance(values[setting.name], Path):
-            values[setting.name] = str(values[setting.name])
+        value = as_python(arguments.pop(setting.name, setting.default))
+        if isinstance(value, Path):
+            value = str(value)
+        values[setting.name] = tuple(value) if isinstance(value, list) else value
         setting.check(values[setting.name])
     return values
 
@@ -93,25 +94,12 @@ def show_run_settings(init: Callable[P, None]) -> Callable[P, None]:
     return init
 
 
-def require_supported(policy: str, device: str, init_setup_model: bool) -> None:
-    """Refuse another policy than the MLP, another device than the CPU, and networks that are to be made later."""
-    if policy not in ("MlpPolicy", "MultiInputPolicy"):  # one and the same here: any observation is flattened
-        raise UsageError(f"policy={policy!r}: there is only 'MlpPolicy'; policy_kwargs=dict(net_arch=...) shapes it")
-    require_cpu(device)
-    if not init_setup_model:
-        raise UsageError("_init_setup_model=False: networks are made when there is an environment; leave out env")
-
-
-def require_cpu(device: str) -> None:
-    """Refuse another device."""
-    if str(device) not in ("auto", "cpu"):
-        raise UsageError(f"device={device!r}: mepg computes on the CPU")
-
-
-def require_new_episodes(force_reset: bool) -> None:
-    """Refuse to continue the episode that a given environment is in."""
-    if not force_reset:
-        raise UsageError("force_reset=False: a model always begins new episodes in an environment that it is given")
+def require_fixed(**arguments: object) -> None:
+    """Refuse another value of an argument that can have only one here."""
+    for name, value in arguments.items():
+        only = unsupported.FIXED[name]
+        if value not in only.harmless:
+            raise UsageError(f"{name}={value!r}: {only.instead}")
 
 
 def limit_threads_once(threads: int) -> None:

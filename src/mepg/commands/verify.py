@@ -40,9 +40,9 @@ def answer(arguments: Arguments) -> Answer:
         agree &= verdict.agrees
         lines = [f"{folder.path}: {_summary(verdict, TOLERANCE)}", *_details(verdict), *_policies(folder, verdict)]
         arguments.say("\n".join(lines))
-        differences = [{**difference._asdict()} for difference in verdict.differences]
+        differences = [difference._asdict() for difference in verdict.differences]
         about = {"agrees": verdict.agrees, "exact": verdict.exact, "until": verdict.until, "numbers": verdict.numbers}
-        policies = [{**policy._asdict()} for policy in verdict.policies]
+        policies = [policy._asdict() for policy in verdict.policies]
         found = {"elsewhere": verdict.elsewhere, "differences": differences, "policies": policies}
         data.append({"run": str(folder.path), **about, **found})
     return Answer({"runs": data, "agree": agree}, "", 0 if agree else EXIT_FAILURE)

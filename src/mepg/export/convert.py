@@ -78,7 +78,7 @@ def open_run(folder: Folder, env_id: str | None = None, *, best: bool = False) -
         policy = policy._replace(exploit=with_jax_defaults(jax.jit(config.build(env.sizes).exploit)))
     spaces, sizes, exploit = env.spaces, config.with_view(env.sizes), config.build_policy(env.sizes)
 
-    def act(state: Any, seen: jax.Array) -> jax.Array:
+    def act(state: object, seen: jax.Array) -> jax.Array:
         return spaces.actions.scale_in_jax(exploit(state, seen))
 
     obs = _collect_observations(policy, env)
@@ -104,6 +104,10 @@ def export_numpy(source: Source, folder: Path) -> Exported:
     content = policy_npz(source.program, str(source.about.get("obs", "")))
     checked = _check(source, standalone.load_policy(io.BytesIO(content)))
     module = Path(standalone.__file__).read_bytes()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise not_writable(folder, error) from None
     return Exported(_write({folder / "policy.npz": content, folder / "policy.py": module}), *checked)
 
 
@@ -126,10 +130,7 @@ def export_c(source: Source, path: Path) -> Exported:
 
 def _write(files: dict[Path, bytes]) -> list[Path]:
     for path, content in files.items():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise not_writable(path.parent, error) from None
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, content)
     return list(files)
 
