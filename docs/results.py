@@ -7,6 +7,7 @@ python docs/results.py --films   also the films, which are rendered anew: minute
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,10 +18,10 @@ import numpy as np
 from markers import filled
 from pictures import draw_beliefs, draw_variants, film, inspected
 
+from mepg.algos import find
 from mepg.cli import main
 from mepg.paper.experiments import FOUR_TASKS, Selection, select
 from mepg.paper.tables import improvements, paper_table, runs_of
-from mepg.report.cost import read_speeds, with_hours
 from mepg.report.figures import Curves, draw_curves, make_curves
 from mepg.report.runs import Run, collect
 from mepg.report.statistics import Estimate, bootstrap, interquartile_mean, normalise, probability_of_improvement
@@ -75,7 +76,21 @@ def published() -> list[Run]:
     runs, problems = collect([ROOT / "results"])
     if problems:
         raise SystemExit("\n".join(f"{problem.path} {problem.reason}" for problem in problems))
-    return [run for run in with_hours(runs, read_speeds(ROOT / "results" / "bench.json")) if run.finished]
+    loops = json.loads((ROOT / "results" / "bench.json").read_text())["loops"]
+    return [with_estimated_hours(run, loops) for run in runs if run.finished]
+
+
+def with_estimated_hours(run: Run, loops: dict[str, dict[str, dict[str, float]]]) -> Run:
+    """The first eight runs of the study did not record processor time.
+
+    Their core-hours are learning steps at the speed that the benchmark measured, on a quiet machine, for algorithms as
+    they are listed.
+    """
+    algorithm, spec = run.config.algorithm, run.config.spec
+    loop = loops.get(run.env, {}).get(algorithm)
+    if run.hours is not None or loop is None or spec != find(algorithm).spec or run.config.threads != 1:
+        return run
+    return run._replace(hours=np.maximum(run.steps - spec.warmup, 0) / loop["steps_per_second"] / 3600)
 
 
 def study(runs: Iterable[Run], variants: Iterable[str] = STUDY) -> dict[str, list[Run]]:

@@ -53,14 +53,14 @@ def _run(argv: Sequence[str] | None, output: Output, stack: contextlib.ExitStack
     command = arguments.command
     if getattr(command, "SAVES", False):  # until there is something to save, a signal ends the process
         stack.enter_context(exit_on_signal())
-    if getattr(arguments, "config", None):
+    if arguments.config is not None:
         defaults = read_settings(arguments.config, arguments.parser, arguments.env, arguments.algorithm)
         arguments.parser.set_defaults(**defaults)
         arguments = parser.parse_args(argv)  # again: the command line overrides the file
     arguments.say = (lambda _: None) if arguments.json else (lambda line: print(printable(line), flush=True))
     with output.stdout_for_answer() if arguments.json else contextlib.nullcontext():
         if getattr(command, "COMPUTES", False):
-            _configure_threads(getattr(arguments, "threads", 1))
+            _configure_threads(arguments.threads)
         _import_algorithms(arguments)
         answer: Answer = command.answer(arguments)
         if arguments.json or answer.text:
@@ -77,13 +77,13 @@ def _configure_threads(threads: int) -> None:
 
 def _import_algorithms(arguments: argparse.Namespace) -> None:
     """Import the modules of algorithms that the user has named as module:name."""
-    names = [getattr(arguments, "algorithm", None), *getattr(arguments, "algorithms", ())]
-    if any(":" in name for name in names if name):
+    names = [name for name in (arguments.algorithm, *arguments.algorithms) if ":" in (name or "")]
+    if names:
         from mepg.algos import import_named
 
         for name in names:
             with foreign_code:
-                import_named(name or "")
+                import_named(name)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -109,7 +109,7 @@ def build_parser() -> argparse.ArgumentParser:
         sub = subparsers.add_parser(
             name, help=command.__doc__, description=command.__doc__, epilog="Defaults are in parentheses."
         )
-        sub.set_defaults(command=command, parser=sub)
+        sub.set_defaults(command=command, parser=sub, config=None, threads=1, algorithm=None, algorithms=())
         sub.add_argument("--json", action="store_true", help="print the answer as JSON")
         command.add_arguments(sub)
     return parser

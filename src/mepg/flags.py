@@ -6,7 +6,7 @@ import contextlib
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from mepg.errors import UsageError, unknown
 from mepg.training.config import COUNT, SEED, Bound, settings_of
@@ -88,6 +88,7 @@ def read_settings(path: Path, parser: ArgumentParser, env: str | None, algorithm
         raise UsageError(f"--config: {damage}") from None
     if not isinstance(data, dict):
         raise UsageError(f'--config: {path.name} must hold a JSON object, such as {{"algorithm": "me-sac"}}')
+    data = {name: value for name, value in data.items() if value is not None}  # as a flag that is not given
     known = {action.dest: action for action in parser._actions if action.dest not in ("help", "json", "config", "out")}
     for name in data.keys() - known.keys() - {"about"}:
         raise unknown(f"setting in {path.name}", name, known)
@@ -145,34 +146,24 @@ def spec_settings(arguments: Namespace) -> list[str]:
     return [*(tuned_settings(arguments.algorithm) if arguments.tuned else ()), *arguments.set]
 
 
-class TunedField(NamedTuple):
-    """A field that `--tuned` sets, as `--set` would: three values of it."""
-
-    own: str  # the algorithm's
-    tuned: str
-    used: str  # the tuned one, unless `--set` says otherwise
-
-    @property
-    def comment(self) -> str:
-        """That `--set` has overridden it, if it has."""
-        return "" if self.used == self.tuned else f" (by --set; tuned: {self.tuned})"
-
-
-def tuned_fields(algorithm: str, spec: Any) -> dict[str, TunedField]:
-    """What `--tuned` makes of an algorithm, and what is left of it in `spec`."""
+def tuned_fields(algorithm: str, spec: object) -> dict[str, tuple[str, str]]:
+    """What `--tuned` sets: the algorithm's own value, and the one in `spec`, which `--set` may have overridden."""
     from mepg.algos import find, tuned_settings
     from mepg.settings import apply_settings, describe
 
     own, settings = find(algorithm).spec, tuned_settings(algorithm)
-    values = [describe(each) for each in (own, apply_settings(own, settings), spec)]
-    fields = (setting.partition("=")[0] for setting in settings)
-    return {field: TunedField(*(each.get(field, "off") for each in values)) for field in fields}
+    before, tuned, used = (describe(each) for each in (own, apply_settings(own, settings), spec))
+    found = {}
+    for field in (setting.partition("=")[0] for setting in settings):
+        value = used.get(field, "off")
+        by_set = "" if value == tuned[field] else f" (by --set; tuned: {tuned[field]})"
+        found[field] = before[field], value + by_set
+    return found
 
 
-def describe_tuned(algorithm: str, spec: Any) -> str:
+def describe_tuned(algorithm: str, spec: object) -> str:
     """The same on a line."""
-    found = tuned_fields(algorithm, spec).items()
-    return f"tuned: {', '.join(f'{field}={values.used}{values.comment}' for field, values in found)}"
+    return "tuned: " + ", ".join(f"{field}={used}" for field, (_, used) in tuned_fields(algorithm, spec).items())
 
 
 def add_runs(parser: ArgumentParser, nargs: str, words: str = "folders with runs, at any depth") -> None:

@@ -185,7 +185,14 @@ class _UnclosableBuffer(io.BufferedWriter):
 
 
 class _UnclosableText(io.TextIOWrapper):
-    """A stream that an environment may close, detach or reconfigure without effect on other code that prints."""
+    """A stream for a descriptor, which an environment may close, detach or reconfigure without effect on other code
+    that prints. Characters that its encoding lacks are written as escapes.
+    """
+
+    def __init__(self, descriptor: int, encoding: str) -> None:
+        self.file = _UnfailingFile(descriptor, "w", closefd=False)
+        line_buffering = os.isatty(descriptor) or descriptor == 2
+        super().__init__(_UnclosableBuffer(self.file), encoding, "backslashreplace", line_buffering=line_buffering)
 
     def close(self) -> None:
         self.flush()
@@ -208,8 +215,7 @@ class Output:
         """Why not all of the answer could be written. None also for a closed pipe: `head` closes it early."""
         with contextlib.suppress(OSError):
             self.answer.flush()
-        raw = getattr(getattr(self.answer, "buffer", None), "raw", None)
-        error = raw.error if isinstance(raw, _UnfailingFile) else None
+        error = self.answer.file.error if isinstance(self.answer, _UnclosableText) else None
         return None if error is None or error.errno == errno.EPIPE else error
 
     @contextlib.contextmanager
@@ -217,7 +223,7 @@ class Output:
         """Keep standard output for the answer: all other output, a C simulator's too, goes to standard error."""
         before, duplicate = sys.stdout, os.dup(1)
         if self.answer is sys.stdout and _is_on(self.answer, 1):
-            self.answer = _open_unfailing(duplicate, self.answer)
+            self.answer = _UnclosableText(duplicate, self.answer.encoding)
         before.flush()
         os.dup2(2, 1)
         os.dup2(2, foreign_code.descriptors[1])
@@ -243,7 +249,7 @@ def unfailing_output() -> Iterator[Output]:
     names = [name for name in ("stdout", "stderr") if getattr(sys, name) is getattr(sys, f"__{name}__")]
     before = {name: getattr(sys, name) for name in names}  # the own streams of a notebook or a test stay
     for name, stream in before.items():
-        unfailing = _open_unfailing(("stdout", "stderr").index(name) + 1, stream)
+        unfailing = _UnclosableText(1 if name == "stdout" else 2, "utf-8" if stream is None else stream.encoding)
         setattr(sys, name, unfailing)
         setattr(sys, f"__{name}__", unfailing)
     try:
@@ -256,16 +262,6 @@ def unfailing_output() -> Iterator[Output]:
             setattr(sys, f"__{name}__", stream)
 
 
-def _open_unfailing(descriptor: int, like: TextIO | None) -> TextIO:
-    """A text stream for a descriptor; characters that its encoding lacks are written as escapes."""
-    return _UnclosableText(
-        _UnclosableBuffer(_UnfailingFile(descriptor, "w", closefd=False)),
-        encoding=like.encoding if like is not None else "utf-8",
-        errors="backslashreplace",
-        line_buffering=os.isatty(descriptor) or descriptor == 2,
-    )
-
-
 def _is_on(stream: IO[str], descriptor: int) -> bool:
     try:
         return stream.fileno() == descriptor
@@ -275,15 +271,13 @@ def _is_on(stream: IO[str], descriptor: int) -> bool:
 
 def _closed_descriptors() -> list[int]:
     """Those of standard input, output and error that are closed."""
-    return [number for number in range(3) if not _is_open(number)]
-
-
-def _is_open(descriptor: int) -> bool:
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_GETFD)
-    except OSError:
-        return False
-    return True
+    closed = []
+    for number in range(3):
+        try:
+            fcntl.fcntl(number, fcntl.F_GETFD)
+        except OSError:
+            closed.append(number)
+    return closed
 
 
 def _redirect(descriptor: int, path: str) -> None:

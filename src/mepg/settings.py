@@ -11,35 +11,48 @@ import hashlib
 import json
 import math
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from mepg.errors import UsageError, unknown
 
 S = TypeVar("S")
-_hints = functools.cache(get_type_hints)  # it parses annotations anew each time
+_hints: Callable[[type], dict[str, Any]] = functools.cache(get_type_hints)  # it parses annotations anew each time
 
 
 def apply_settings(spec: S, settings: Iterable[str]) -> S:
     """The spec with each `field=value` set. Naming a field of a mechanism that is off turns it on."""
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = {}  # as a tree: {"dropout": {"p": 0.3}, "hidden": (400, 300)}
     for setting in settings:
-        path, equals, text = setting.partition("=")
+        path, equals, text = (part.strip() for part in setting.partition("="))
         if not equals:
             raise UsageError(f"--set {setting!r}: write field=value, as in --set dropout.p=0.3")
-        _note_change(changes, type(spec), path.strip(), path.strip().split("."), text.strip())
+        value = parse_value(type(spec), path, text)
+        branch, (*mechanisms, name) = changes, path.split(".")
+        for mechanism in mechanisms:
+            if not isinstance(branch.get(mechanism), dict):
+                branch[mechanism] = {}
+            branch = branch[mechanism]
+        branch[name] = value
     changed: S = _changed(spec, changes, path="")
     return changed
 
 
 def parse_value(kind: type, path: str, text: str) -> Any:
     """What a text means as the value of a field, such as `dropout.p`, of a dataclass."""
-    change: Any = {}
-    _note_change(change, kind, path, path.split("."), text)
-    for name in path.split("."):
-        change = change[name]
-    return change
+    hint: object = kind
+    names = path.split(".")
+    for depth, name in enumerate(names):
+        mechanism = _dataclass_in(hint)
+        if mechanism is None:
+            raise UsageError(f"--set {path}: {names[depth - 1]} is a plain value and has no fields")
+        hints = _hints(mechanism)
+        if name not in hints:
+            prefix = "".join(f"{outer}." for outer in names[:depth])
+            raise unknown("field", path, [prefix + known for known in _paths(mechanism)])
+        hint = hints[name]
+    return _parse(hint, text, path)
 
 
 def to_json(spec: Any, *, defaults: bool = True) -> Any:
@@ -48,23 +61,28 @@ def to_json(spec: Any, *, defaults: bool = True) -> Any:
     :param defaults: False: fields that have their default are left out
     """
     if is_dataclass(spec):
-        values = {field: getattr(spec, field.name) for field in fields(spec)}
         return {
-            field.name: to_json(value, defaults=defaults)
-            for field, value in values.items()
-            if defaults or value != field.default
+            field.name: to_json(getattr(spec, field.name), defaults=defaults)
+            for field in fields(spec)
+            if defaults or getattr(spec, field.name) != field.default
         }
     if isinstance(spec, tuple | list):
         return [to_json(value, defaults=defaults) for value in spec]
     return spec.item() if hasattr(spec, "item") else spec  # one of NumPy's scalars, which is not imported here
 
 
-def from_json(kind: type[S], data: Any) -> S:
+def from_json(kind: type[S], data: object) -> S:
     """The dataclass `kind` that `to_json` wrote. Anything else is refused, by name."""
-    return kind(**_fields_from_json(kind, data))
+    if not isinstance(data, dict):
+        raise UsageError(f"a {kind.__name__} must be a JSON object, not {data!r}")
+    hints = _hints(kind)
+    for name in data:
+        if name not in hints:
+            raise unknown(f"field of {kind.__name__}", name, hints)
+    return kind(**{name: _value_from_json(hints[name], value, name) for name, value in data.items()})
 
 
-def digest(data: Any) -> str:
+def digest(data: object) -> str:
     """A SHA-256 of JSON data: equal for equal data, whatever its order and layout."""
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
@@ -81,30 +99,12 @@ def describe(spec: Any) -> dict[str, str]:
     return lines
 
 
-def _to_text(value: Any) -> str:
+def _to_text(value: object) -> str:
     if value is None:
         return "none"
     if isinstance(value, tuple):
         return ",".join(map(_to_text, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _note_change(changes: dict[str, Any], kind: type, path: str, names: list[str], text: str) -> None:
-    """Enter one setting into the tree of changes: {"dropout": {"p": 0.3}, "hidden": (400, 300)}."""
-    hints = _hints(kind)
-    name, *rest = names
-    if name not in hints:
-        prefix = path.removesuffix(".".join(names))
-        raise unknown("field", path, [prefix + known for known in _paths(kind)])
-    mechanism = _dataclass_in(hints[name])
-    if rest:
-        if mechanism is None:
-            raise UsageError(f"--set {path}: {name} is a plain value and has no fields")
-        branch = changes.get(name)
-        changes[name] = branch if isinstance(branch, dict) else {}
-        _note_change(changes[name], mechanism, path, rest, text)
-    else:
-        changes[name] = _parse(hints[name], text, path)
 
 
 def _changed(spec: Any, changes: Mapping[str, Any], path: str) -> Any:
@@ -126,7 +126,7 @@ def _changed(spec: Any, changes: Mapping[str, Any], path: str) -> Any:
         raise UsageError(f"{path.rstrip('.')} is off: to turn it on, set {path}{missing[0]} too") from None
 
 
-def _parse(hint: Any, text: str, path: str) -> Any:
+def _parse(hint: object, text: str, path: str) -> Any:
     options = _options(hint)
     if type(None) in options and text.lower() in ("none", "null", "off"):
         return None
@@ -138,7 +138,7 @@ def _parse(hint: Any, text: str, path: str) -> Any:
     raise UsageError(f"{path} must be {_name(hint)}, not {text!r}")
 
 
-def _parse_as(kind: Any, text: str) -> Any:
+def _parse_as(kind: object, text: str) -> Any:
     if get_origin(kind) is Literal:
         return {str(word): word for word in get_args(kind)}[text]
     if get_origin(kind) is tuple:
@@ -159,29 +159,19 @@ def _parse_as(kind: Any, text: str) -> Any:
     raise ValueError
 
 
-def _fields_from_json(kind: Any, data: Any) -> dict[str, Any]:
-    if not isinstance(data, dict):
-        raise UsageError(f"a {kind.__name__} must be a JSON object, not {data!r}")
-    hints = _hints(kind)
-    for name in data:
-        if name not in hints:
-            raise unknown(f"field of {kind.__name__}", name, hints)
-    return {name: _value_from_json(hints[name], value, name) for name, value in data.items()}
-
-
-def _value_from_json(hint: Any, value: Any, name: str) -> Any:
+def _value_from_json(hint: object, value: object, name: str) -> Any:
     mechanism = _dataclass_in(hint)
     if isinstance(value, dict) and mechanism is not None:
-        return mechanism(**_fields_from_json(mechanism, value))
+        return from_json(mechanism, value)
     # Back through text: whatever the command line refuses, a file cannot bring in either.
     return _parse(hint, _to_text(tuple(value) if isinstance(value, list) else value), name)
 
 
-def _options(hint: Any) -> tuple[Any, ...]:
+def _options(hint: object) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
-def _dataclass_in(hint: Any) -> Any:
+def _dataclass_in(hint: object) -> Any:
     return next((option for option in _options(hint) if is_dataclass(option)), None)
 
 
@@ -194,7 +184,7 @@ def _paths(kind: type) -> list[str]:
     return names
 
 
-def _name(hint: Any) -> str:
+def _name(hint: object) -> str:
     words = []
     for option in _options(hint):
         if option is type(None):

@@ -46,7 +46,7 @@ def test_updates_are_of_a_task_that_the_algorithm_can_use(monkeypatch):
     monkeypatch.setattr(measure, "Contender", lambda task, cores, peer: asked.append((task["algorithm"], task["env"])))
     turn = {"seconds": 2.0, "multiplications": 1.0, "mflop": 3.0}
     monkeypatch.setattr(measure, "in_turns", lambda title, contenders, *_: {name: [turn] for name in contenders})
-    updates = measure.measure_updates(measure.OTHERS, 1, lambda *_: None)
+    updates = measure.Benchmark(1, (), lambda *_: None).updates_of(measure.OTHERS)
     assert list(updates) == ["me-sac", *measure.OTHERS]
     assert updates["dqn"]["ratio"] == 2.0
     assert all(Env(env).sizes.action_kind in algorithms()[name].actions for name, env in asked)
@@ -97,7 +97,7 @@ def test_all_that_is_published_is_measured_and_shown(monkeypatch):
     monkeypatch.setattr(measure, "find_compiler", lambda: None)
     monkeypatch.setattr("mepg.system.cores", lambda: [0, 1])
     peers = [Peer(name, Path("python"), {}) for name in ("sb3", "sbx", "rltools")]
-    results = measure.measure(2, peers, lambda *_: None)
+    results = measure.Benchmark(2, peers, lambda *_: None).results()
     published = json.loads((Path(__file__).parents[2] / "docs" / "bench.json").read_text())
     assert list(results) == list(published)
     for name in set(results) - {"about"}:

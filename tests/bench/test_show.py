@@ -27,7 +27,6 @@ def some_results():
         "simulators": {"HopperBulletEnv-v0": {"as_it_comes": 300.0, "here": 150.0, "ratio": 0.5}},
         "evaluation": {"seconds": 8.0, "steps": 10_000, "adds": 0.25},
         "first_step": {"first_start": 12.0, "second_start": 4.5},
-        "growth": {"critics": {"1": 5.0, "2": 9.0}},
     }  # fmt: skip
 
 

@@ -34,13 +34,13 @@ def test_bad_input_is_one_line(argv, says, capsys, tmp_path):
 def test_some_algorithms_only(monkeypatch, capsys, tmp_path):
     asked = []
 
-    def measured(names, rounds, watch):
-        asked.append((list(names), rounds))
-        watch("updates", 0, rounds)
+    def measured(self, names):
+        asked.append((list(names), self._rounds))
+        self._progress("updates", 0, self._rounds)
         row = {"mflop": 1.0, "milliseconds": 2.0, "multiplications_milliseconds": 1.0, "ratio": 2.0}
         return {name: {**row, "ratio_of_minima": 2.0, "relative_to_me_sac": 1.0} for name in names}
 
-    monkeypatch.setattr(measure, "measure_updates", measured)
+    monkeypatch.setattr(measure.Benchmark, "updates_of", measured)
     assert main(["bench", "ddpg", "me-sac", "--rounds", "3", "--json"]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out).keys() == {"ddpg", "me-sac"}

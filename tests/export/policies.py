@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mepg.algos import algorithms
-from mepg.export.numpy import to_npz
+from mepg.export.convert import policy_npz
 from mepg.export.standalone import load_policy
 from mepg.settings import apply_settings
 from tests.conftest import SIZES as SIZES
@@ -30,4 +30,4 @@ def some_agent(name, settings=()):
 
 
 def load_numpy(source):
-    return load_policy(io.BytesIO(to_npz(source.program)))
+    return load_policy(io.BytesIO(policy_npz(source.program)))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from mepg.export.numpy import to_npz
+from mepg.export.convert import policy_npz
 from mepg.export.operations import trace
 from mepg.export.standalone import load_policy
 from tests.export.policies import SIZES, some_agent
@@ -10,7 +10,7 @@ from tests.export.policies import SIZES, some_agent
 
 def test_the_numpy_file_cannot_run_code(tmp_path):
     agent, state = some_agent("ddpg")
-    (tmp_path / "policy.npz").write_bytes(to_npz(trace(agent.exploit, state, SIZES.obs)))
+    (tmp_path / "policy.npz").write_bytes(policy_npz(trace(agent.exploit, state, SIZES.obs)))
     act = load_policy(tmp_path / "policy.npz")  # allow_pickle=False
     assert act(np.zeros(3)).shape == (2,)
     assert act(np.zeros((5, 3))).shape == (5, 2)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mepg.export.numpy import to_npz
+from mepg.export.convert import policy_npz
 from mepg.export.onnx import open_session, to_onnx
 from mepg.export.operations import trace
 from mepg.export.standalone import load_policy
@@ -20,7 +20,7 @@ def test_actions_have_the_environments_own_shape_and_can_be_written_on(shape):
     program = trace(lambda state, obs: jnp.tanh(obs @ state).reshape(obs.shape[0], *shape), state, SIZES.obs)
     obs = np.random.default_rng(1).standard_normal((7, SIZES.obs)).astype(np.float32)
     expected = np.tanh(obs @ state).reshape(7, *shape)
-    act = load_policy(io.BytesIO(to_npz(program)))
+    act = load_policy(io.BytesIO(policy_npz(program)))
     for given, action in (obs, expected), (obs[0], expected[0]):
         found = act(given)
         assert found.shape == np.shape(action)

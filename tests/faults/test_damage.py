@@ -107,8 +107,8 @@ def answers(path, env):
 
 def same(asked, before, after):
     if asked == "report":
-        arrays = [(run.steps, run.returns, run.seconds_at) for run in (before, after)]
-        rest = [run._replace(steps=None, returns=None, seconds_at=None) for run in (before, after)]
+        arrays = [(run.steps, run.returns, run.hours) for run in (before, after)]
+        rest = [run._replace(steps=None, returns=None, hours=None) for run in (before, after)]
         return leaves_equal(*arrays) and rest[0] == rest[1]
     if asked == "policy":
         return before[0] == after[0] and leaves_equal(before[1], after[1])

@@ -28,6 +28,20 @@ def test_curves_of_runs_that_got_differently_far(tmp_path):
     assert curve.mean[-1] == pytest.approx(first[-1], rel=1e-5), "four evaluations are too few to be smoothed"
 
 
+def test_curves_over_hours_never_turn_back(tmp_path):
+    """A seed that is dear and stops early does not take the others' hours with it."""
+    write_run(tmp_path / "a", make(), rows=["1000,100,36", "2000,50,72", "4000,100,144"])
+    write_run(tmp_path / "b", make(seed=1), rows=["1000,1,3600", "2000,1,7200"], finished=False, share=0.5)
+    runs, _ = collect([tmp_path])
+    (curve,) = make_curves("name", "title", {"row": runs}, envs=["Pendulum-v1"]).panels["Pendulum-v1"]
+    assert curve.hours == pytest.approx([0.505, 1.01, 1.02, 1.03], rel=1e-4)
+    known = make_curves("name", "title", {"row": runs}, envs=["Pendulum-v1"])
+    assert known.over_hours is not None
+    without = make_curves("name", "title", {"row": [runs[0]._replace(hours=None), runs[1]]}, envs=["Pendulum-v1"])
+    assert without.panels["Pendulum-v1"][0].hours is None
+    assert without.over_hours is None
+
+
 @pytest.mark.parametrize(
     "labels", [["sac"], ["me-sac, warmup=1000, eval-every=1000, 8,000 steps", "sac"] * 3, ["x" * 80] * 7]
 )

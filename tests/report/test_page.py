@@ -33,6 +33,7 @@ def test_what_was_read_is_said(report, html):
     text = " ".join(Tags(html).text.split())
     assert "12 runs, 9 finished" in text
     assert "damaged run" in text
+    assert "Not drawn over core-hours: 6 runs without a complete record of processor time." in text
 
 
 def test_the_plan_and_what_is_missing_are_marked(html):

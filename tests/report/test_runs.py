@@ -42,12 +42,6 @@ def test_the_five_best_evaluations_by_hand(tmp_path):
     assert run._replace(returns=np.array([[4.0], [6.0]])).mean_of_five_best == 5
 
 
-def test_a_result_without_evaluation_time(tmp_path):
-    folder = write_run(tmp_path / "run", make(), seconds=90.0)
-    alter(folder / "result.json", eval_seconds=...)
-    assert read_run(folder).train_seconds == 90.0
-
-
 def test_the_last_evaluation_may_come_early(tmp_path):
     run = read_run(write_run(tmp_path / "run", make(steps=2500)))
     assert run.steps.tolist() == [1000, 2000, 2500]
@@ -196,7 +190,15 @@ def test_evaluations_that_are_not_the_runs(tmp_path, steps, returns, reason):
 
 
 @pytest.mark.parametrize(
-    "change", [{"seconds": "long"}, {"seconds": -1}, {"eval_seconds": 1e9}, {"final_return": None}, {"steps": 1}]
+    "change",
+    [
+        {"seconds": "long"},
+        {"seconds": -1},
+        {"eval_seconds": 1e9},
+        {"eval_seconds": ...},
+        {"final_return": None},
+        {"steps": 1},
+    ],
 )
 def test_a_result_that_cannot_be(tmp_path, change):
     folder = write_run(tmp_path / "run", make())
@@ -221,25 +223,28 @@ def test_reading_changes_nothing(tmp_path):
 ROWS = ["1000,100,8.0", "2000,50,24.0", "4000,100,44.0"]
 
 
-def test_seconds_at_each_evaluation_are_read_off_the_metrics(tmp_path):
+def seconds(run):
+    return pytest.approx((3600 * run.hours).tolist())
+
+
+def test_core_hours_at_each_evaluation_are_read_off_the_metrics(tmp_path):
     run = read_run(write_run(tmp_path / "run", make(), rows=ROWS))
-    assert run.seconds_at.processor.tolist() == [8.0, 24.0, 34.0, 44.0]
-    assert run.seconds_at.wall.tolist() == [10.0, 30.0, 40.0, 50.0]
+    assert seconds(run) == [8.0, 24.0, 34.0, 44.0]
 
 
 @pytest.mark.parametrize("rows", [[], ["1000,,"], ["1000,1,2.0", "2000,1,1.0"], ["1000,nan,nan"], ["1000,1,inf"]])
 def test_processor_time_that_is_not_known_throughout_is_not_known(tmp_path, rows):
-    assert read_run(write_run(tmp_path / "run", make(), rows=rows)).seconds_at.processor is None
+    assert read_run(write_run(tmp_path / "run", make(), rows=rows)).hours is None
 
 
 def test_a_row_that_is_half_written_is_passed_over(tmp_path):
     run = read_run(write_run(tmp_path / "run", make(), rows=[*ROWS[:2], "30"], finished=False, share=0.5))
-    assert run.seconds_at.processor.tolist() == [8.0, 24.0]
+    assert seconds(run) == [8.0, 24.0]
 
 
 def test_an_unfinished_run_can_do_without_its_metrics(tmp_path):
     run = read_run(write_run(tmp_path / "run", make(), rows=["one,two,three"], finished=False, share=0.5))
-    assert run.seconds_at == (None, None)
+    assert run.hours is None
 
 
 def test_a_published_folder_with_a_file_missing_altered_or_of_another_run(tmp_path):

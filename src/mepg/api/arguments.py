@@ -7,11 +7,9 @@ refuses is refused here, with the same words. And each can be read back from a s
 from __future__ import annotations
 
 import contextlib
-import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import fields
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,9 +17,7 @@ from mepg.algos import is_stochastic
 from mepg.api import unsupported
 from mepg.errors import UsageError, unknown
 from mepg.settings import apply_settings, describe
-from mepg.training.config import MOST, Config, Setting, settings_of
-
-P = ParamSpec("P")
+from mepg.training.config import MOST
 
 Settings = list[str]  # ["replay_size=1000000", ...], as `--set` takes them
 
@@ -33,7 +29,7 @@ class Argument(NamedTuple):
     read: Callable[[Any, int], Any]  # its value, from a spec and the number of environments; None: it is off
 
 
-def apply_arguments(spec: Any, arguments: Mapping[str, Any], envs: int) -> Any:
+def apply_arguments(spec: object, arguments: Mapping[str, Any], envs: int) -> Any:
     """The spec with these arguments; None leaves the spec's own value."""
     for name, value in arguments.items():
         value = as_python(value)
@@ -50,7 +46,7 @@ def apply_arguments(spec: Any, arguments: Mapping[str, Any], envs: int) -> Any:
     return spec
 
 
-def _is_harmless(name: str, value: Any, table: Mapping[str, unsupported.Unsupported]) -> bool:
+def _is_harmless(name: str, value: object, table: Mapping[str, unsupported.Unsupported]) -> bool:
     """Whether this is an unsupported argument with a value that asks for nothing; another value is refused."""
     if name not in table:
         return False
@@ -71,53 +67,6 @@ def as_python(value: Any) -> Any:
     return value
 
 
-def show_run_settings(init: Callable[P, None]) -> Callable[P, None]:
-    """Show the settings of a run in a constructor's signature, which takes them as `**kwargs`."""
-    signature = inspect.signature(init)
-    *named, kwargs = signature.parameters.values()
-    by_name = inspect.Parameter.KEYWORD_ONLY
-    added = [inspect.Parameter(s.name, by_name, default=s.default, annotation=s.kind) for s in _model_settings()]
-    init.__signature__ = signature.replace(parameters=[*named, *added, kwargs])  # type: ignore[attr-defined]
-    return init
-
-
-def pop_run_settings(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Take the settings of a run out of the arguments; one that is missing has its default."""
-    values = {setting.name: as_python(arguments.pop(setting.name, setting.default)) for setting in _model_settings()}
-    for setting in _model_settings():
-        if isinstance(values[setting.name], list):
-            values[setting.name] = tuple(values[setting.name])
-        setting.check(values[setting.name])
-    return values
-
-
-def _model_settings() -> list[Setting]:
-    """The settings of a run that a model takes under the same name. The others it has in Stable-Baselines3's form."""
-    others = ("seed", "steps", "eval_every", "eval_episodes", "envs")
-    return [setting for name, setting in settings_of(Config).items() if name not in others]
-
-
-def require_supported(policy: str, device: str, init_setup_model: bool) -> None:
-    """Refuse another policy than the MLP, another device than the CPU, and networks that are to be made later."""
-    if policy not in ("MlpPolicy", "MultiInputPolicy"):  # one and the same here: any observation is flattened
-        raise UsageError(f"policy={policy!r}: there is only 'MlpPolicy'; policy_kwargs=dict(net_arch=...) shapes it")
-    require_cpu(device)
-    if not init_setup_model:
-        raise UsageError("_init_setup_model=False: networks are made when there is an environment; leave out env")
-
-
-def require_cpu(device: str) -> None:
-    """Refuse another device."""
-    if str(device) not in ("auto", "cpu"):
-        raise UsageError(f"device={device!r}: mepg computes on the CPU")
-
-
-def require_new_episodes(force_reset: bool) -> None:
-    """Refuse `force_reset=False`, which would continue the episode that a given environment is in."""
-    if not force_reset:
-        raise UsageError("force_reset=False: a model always begins new episodes in an environment that it is given")
-
-
 def integer(name: str, value: Any, *, least: int, most: int = MOST) -> int:
     """A whole number, `least` or more; 1e5 counts as one."""
     value = as_python(value)
@@ -129,24 +78,20 @@ def integer(name: str, value: Any, *, least: int, most: int = MOST) -> int:
     return int(value)
 
 
-def _has(spec: Any, name: str) -> bool:
-    return name in {field.name for field in fields(spec)}
-
-
-def _get(spec: Any, name: str) -> Any:
+def _get(spec: object, name: str) -> Any:
     """A field of a spec; a UsageError if this kind of spec does not have it."""
-    if not _has(spec, name):
+    if not hasattr(spec, name):
         raise UsageError(f"{type(spec).__name__} has no {name}; its fields are {', '.join(describe(spec))}")
     return getattr(spec, name)
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, float | np.floating) and float(value).is_integer() and abs(float(value)) >= 1:
+def _text(value: object) -> str:
+    if isinstance(value, float) and value.is_integer() and abs(value) >= 1:
         return str(int(value))  # people write 1e6 for a whole number
     return "none" if value is None else str(value)
 
 
-def _is_in(value: Any, values: tuple[Any, ...]) -> bool:
+def _is_in(value: object, values: tuple[Any, ...]) -> bool:
     try:
         return value in values
     except ValueError:  # an array, which is compared element by element
@@ -157,11 +102,11 @@ def _field(path: str) -> Argument:
     """An argument that is a field of the spec, or one of a mechanism, such as `dropout.p`."""
     name, *inner_names = path.split(".")
 
-    def settings(value: Any, spec: Any, _: int) -> Settings:
+    def settings(value: object, spec: object, _: int) -> Settings:
         _get(spec, name)
         return [f"{path}={_text(value)}"]
 
-    def read(spec: Any, _: int) -> Any:
+    def read(spec: object, _: int) -> Any:
         value = _get(spec, name)
         for inner in inner_names:
             value = None if value is None else getattr(value, inner)
@@ -173,17 +118,17 @@ def _field(path: str) -> Argument:
 RATES = ("actor_lr", "critic_lr", "lr")
 
 
-def _learning_rate(value: Any, spec: Any, _: int) -> Settings:
+def _learning_rate(value: object, spec: object, _: int) -> Settings:
     if callable(value):
         raise UsageError("a learning rate is a number; schedules are not supported")
-    paths = [name for name in RATES if _has(spec, name)]
-    if _has(spec, "temperature") and spec.temperature is not None and spec.temperature.lr is not None:
+    paths = [name for name in RATES if hasattr(spec, name)]
+    if hasattr(spec, "temperature") and spec.temperature is not None and spec.temperature.lr is not None:
         paths.append("temperature.lr")
     return [f"{path}={_text(value)}" for path in paths]
 
 
-def _read_learning_rate(spec: Any, _: int) -> Any:
-    rates = [getattr(spec, name) for name in RATES if _has(spec, name)]
+def _read_learning_rate(spec: object, _: int) -> Any:
+    rates = [getattr(spec, name) for name in RATES if hasattr(spec, name)]
     if not rates:
         raise UsageError(f"{type(spec).__name__} has none of {', '.join(RATES)}")
     return rates[0]
@@ -192,25 +137,21 @@ def _read_learning_rate(spec: Any, _: int) -> Any:
 def _gradient_steps(value: Any, _: Any, envs: int) -> Settings:
     if value == -1:  # Stable-Baselines3's word for one update for each step, which is also the default here
         return ["updates_per_step=1"]
-    try:
-        updates, remainder = divmod(integer("it", value, least=1), envs)
-    except UsageError:
-        updates, remainder = 0, 1
-    if remainder:
+    if type(value) not in (int, float) or not 1 <= value <= MOST or value % envs:
         raise UsageError(
             f"it is the number of updates after one step in each of {envs} environments, and there are equally many "
             f"for each step here: give a multiple of {envs}, or -1 for one update a step"
         )
-    return [f"updates_per_step={updates}"]
+    return [f"updates_per_step={int(value) // envs}"]
 
 
-def _train_freq(value: Any, _: Any, __: int) -> Settings:
+def _train_freq(value: object, _: object, __: int) -> Settings:
     if not _is_in(value, (1, (1, "step"), [1, "step"])):
         raise UsageError("updates follow every step; several for each step are gradient_steps")
     return []
 
 
-def _ent_coef(value: Any, spec: Any, _: int) -> Settings:
+def _ent_coef(value: object, spec: object, _: int) -> Settings:
     temperature = _get(spec, "temperature")
     if not is_stochastic(spec):
         raise UsageError("a deterministic policy has no entropy; it explores by action_noise")
@@ -224,7 +165,7 @@ def _ent_coef(value: Any, spec: Any, _: int) -> Settings:
     return [*learned, f"temperature.initial={initial}"] if initial else learned
 
 
-def _read_ent_coef(spec: Any, _: int) -> Any:
+def _read_ent_coef(spec: object, _: int) -> Any:
     temperature = _get(spec, "temperature")
     if not is_stochastic(spec):
         return None
@@ -233,13 +174,13 @@ def _read_ent_coef(spec: Any, _: int) -> Any:
     return temperature.initial if temperature.lr is None else f"auto_{temperature.initial}"
 
 
-def _target_entropy(value: Any, spec: Any, _: int) -> Settings:
-    if not _has(spec, "temperature") or spec.temperature is None:
+def _target_entropy(value: object, spec: object, _: int) -> Settings:
+    if not hasattr(spec, "temperature") or spec.temperature is None:
         raise UsageError("there is no entropy coefficient that is learned")
     return [f"temperature.target_entropy={'none' if value == 'auto' else _text(value)}"]
 
 
-def _read_target_entropy(spec: Any, _: int) -> Any:
+def _read_target_entropy(spec: object, _: int) -> Any:
     temperature = _get(spec, "temperature")
     if temperature is None or temperature.lr is None:
         return None
@@ -264,7 +205,7 @@ def _action_noise(value: Any, spec: Any, _: int) -> Settings:
     return [f"exploration.std={_text(float(stds.flat[0]))}"]
 
 
-def _policy_kwargs(value: Any, spec: Any, envs: int) -> Settings:
+def _policy_kwargs(value: object, spec: object, envs: int) -> Settings:
     if not isinstance(value, Mapping):
         raise UsageError("it is a dictionary, such as dict(net_arch=[256, 256])")
     settings: Settings = []
@@ -278,7 +219,7 @@ def _policy_kwargs(value: Any, spec: Any, envs: int) -> Settings:
     return settings
 
 
-def _read_policy_kwargs(spec: Any, envs: int) -> dict[str, Any]:
+def _read_policy_kwargs(spec: object, envs: int) -> dict[str, Any]:
     """Those that this kind of spec has, and that are not off."""
     values = {}
     for name, argument in POLICY_KWARGS.items():
@@ -288,7 +229,7 @@ def _read_policy_kwargs(spec: Any, envs: int) -> dict[str, Any]:
 
 
 def _net_arch(value: Any, spec: Any, _: int) -> Settings:
-    separate = _has(spec, "actor_hidden")  # the policy has widths of its own
+    separate = hasattr(spec, "actor_hidden")  # the policy has widths of its own
     actor = critic = value
     if isinstance(value, Mapping):
         actor, critic = value.get("pi"), value.get("qf")
@@ -300,17 +241,17 @@ def _net_arch(value: Any, spec: Any, _: int) -> Settings:
     return [f"{name}={','.join(map(_text, widths))}" for name, widths in networks.items()]
 
 
-def _read_net_arch(spec: Any, _: int) -> Any:
+def _read_net_arch(spec: object, _: int) -> Any:
     hidden = list(_get(spec, "hidden"))
-    return {"pi": list(spec.actor_hidden), "qf": hidden} if _has(spec, "actor_hidden") else hidden
+    return {"pi": list(spec.actor_hidden), "qf": hidden} if hasattr(spec, "actor_hidden") else hidden
 
 
-def _batch_norm(value: Any, spec: Any, _: int) -> Settings:
+def _batch_norm(value: object, spec: object, _: int) -> Settings:
     _get(spec, "batch_norm")
     return [] if value else ["batch_norm=none"]
 
 
-def _batch_norm_momentum(value: Any, spec: Any, _: int) -> Settings:
+def _batch_norm_momentum(value: object, spec: object, _: int) -> Settings:
     """Stable-Baselines3 gives the weight of the new value, we that of the old one."""
     _get(spec, "batch_norm")
     if not isinstance(value, int | float) or isinstance(value, bool):
@@ -318,7 +259,7 @@ def _batch_norm_momentum(value: Any, spec: Any, _: int) -> Settings:
     return [f"batch_norm.momentum={_text(round(1 - value, 12))}"]
 
 
-def _read_batch_norm_momentum(spec: Any, _: int) -> Any:
+def _read_batch_norm_momentum(spec: object, _: int) -> Any:
     batch_norm = _get(spec, "batch_norm")
     return None if batch_norm is None else round(1 - batch_norm.momentum, 12)
 

@@ -23,12 +23,12 @@ def algorithm(name: str) -> type[Model]:
     return class_of(name)
 
 
-def load(path: Location, env: Any = None, **kwargs: Any) -> Model:
+def load(path: Location, env: object = None, **kwargs: Any) -> Model:
     """A model of whichever algorithm, from a file that `save` wrote or from a folder of `mepg train`."""
     return Model.load(path, env, **kwargs)
 
 
-def recommended(env: Any, **kwargs: Any) -> Model:
+def recommended(env: object, **kwargs: Any) -> Model:
     """A model of the algorithm to start with in `env`, which `mepg list` marks, with the settings that suit it.
 
     :param env: as a class such as `mepg.ME_SAC` takes it: its actions decide
@@ -40,7 +40,7 @@ def recommended(env: Any, **kwargs: Any) -> Model:
     return class_of(choice.algorithm)(env=env, **{"tuned": choice.tuned} | kwargs)
 
 
-def _action_kind(env: Any) -> str:
+def _action_kind(env: object) -> str:
     """One of `ACTION_KINDS`; of what is no environment any, because a model refuses it."""
     if isinstance(env, str):
         with contextlib.closing(Env(env)) as made:

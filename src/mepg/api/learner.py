@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from mepg.algos import asks_critics, is_stochastic
-from mepg.api.model_config import ModelConfig
+from mepg.api.arguments import integer
+from mepg.api.model_config import in_envs
 from mepg.api.vecenv import VecEnv, register_with_stable_baselines
+from mepg.core.posterior import SAMPLES
 from mepg.envs.legal import add_action_masks
 from mepg.envs.spaces import Spaces
 from mepg.envs.vector import Envs, StableBaselinesEnvs, make_envs
-from mepg.errors import UsageError
+from mepg.errors import UsageError, unknown
+from mepg.storage.checkpoint import flatten, unflatten
+from mepg.storage.data import with_data
 from mepg.storage.identity import Identity
 from mepg.training.assembly import assemble
 from mepg.training.config import Config
+from mepg.training.data import Data
 from mepg.training.loop import Loop
 from mepg.training.program import DeviceState, Program
 from mepg.training.queries import AgentQueries
 from mepg.training.replay import Replay
+from mepg.words import many
+
+Floats = npt.NDArray[np.float32]
 
 
 class LearningLock:
@@ -34,7 +44,8 @@ class LearningLock:
 
     def __enter__(self) -> None:
         if not self._lock.acquire(blocking=False):
-            where = "in the call that this callback is part of" if self._is_mine() else "in another thread"
+            is_mine = self._owner == threading.get_ident()
+            where = "in the call that this callback is part of" if is_mine else "in another thread"
             raise UsageError(f"this model is learning already, {where}: wait for its end, or use copy.deepcopy(model)")
         self._owner = threading.get_ident()
 
@@ -45,12 +56,9 @@ class LearningLock:
     def locked(self) -> bool:
         return self._lock.locked()
 
-    def _is_mine(self) -> bool:
-        return self._owner == threading.get_ident()
-
     def refuse_other_threads(self, way_out: str) -> None:
         """A UsageError if another thread is learning."""
-        if self.locked() and not self._is_mine():
+        if self.locked() and self._owner != threading.get_ident():
             raise UsageError(f"another thread is learning with this model: {way_out}")
 
 
@@ -70,6 +78,7 @@ class Learner:
 
     env: Any = None  # the environments, with the interface of Stable-Baselines3's VecEnv
     _env_id: str | None = None  # theirs, if that is all that was given
+    data: Data | None = None  # that it began with
     predictions = 0  # so far, of drawn actions
     draws = 0  # so far, of sub-networks
 
@@ -88,42 +97,45 @@ class Learner:
         self._seen = None if seen is None else {part.name for part in seen}  # what a policy needs; None: everything
 
     @classmethod
-    def for_env(cls, model_config: ModelConfig, env: Any, copies: int, learning_lock: LearningLock) -> Learner:
+    def for_env(cls, config: Config, env: object, copies: int, learning_lock: LearningLock) -> Learner:
         """A new agent that learns in `env`, or if that is an id, in this many copies of it."""
-        return cls._in_envs(model_config, make_envs(env, copies, model_config.seed), env, learning_lock)
+        config, data = with_data(config)
+        return cls._in_envs(config, make_envs(env, copies, config.seed), env, learning_lock, data)
 
     @classmethod
-    def _in_envs(cls, model_config: ModelConfig, envs: Envs, env: Any, learning_lock: LearningLock) -> Learner:
-        model_config.n_envs = envs.count
-        loop = assemble(model_config.run_config(envs.spaces.id), envs)
-        model_config.run_settings["backend"] = loop.config.backend  # wherever else it learns
+    def _in_envs(
+        cls, config: Config, envs: Envs, env: object, learning_lock: LearningLock, data: Data | None
+    ) -> Learner:
+        loop = assemble(in_envs(config, envs.spaces.id, envs.count), envs, data=data)
         for note in (envs.spaces.observations.note, loop.note):
             if note:
                 warnings.warn(note, stacklevel=4)  # where a user makes a model, or sets its environment
         learner = cls(loop.config, envs.spaces, loop.program, loop, learning_lock)
         learner.env = env if isinstance(envs, StableBaselinesEnvs) else VecEnv(envs, learner.lend_envs)
         learner._env_id = env if isinstance(env, str) else None
+        learner.data = data
         return learner
 
-    def in_other_envs(self, model_config: ModelConfig, env: Any, copies: int) -> Learner:
+    def in_other_envs(self, config: Config, env: object, copies: int) -> Learner:
         """The same agent in other environments with the same spaces."""
-        envs = make_envs(env, copies, model_config.seed)
+        envs = make_envs(env, copies, config.seed)
         Identity(self.config, self.spaces).require_fit(envs.spaces)
         state, before = self.state, self.training
-        learner = self._in_envs(model_config, envs, env, self._learning_lock)
+        config, data = with_data(config) if self.data is None else (config, self.data)
+        learner = self._in_envs(config, envs, env, self._learning_lock, data)
         learner.loop.restart(state, before.step, before.next_episode)
         if before.replay is not None:
             learner.loop.replay.restore_from(before.replay)
         learner.predictions, learner.draws = self.predictions, self.draws
         return learner
 
-    def copy(self, model_config: ModelConfig, learning_lock: LearningLock) -> Learner:
+    def copy(self, learning_lock: LearningLock) -> Learner:
         """All that was learned, in environments of its own if an id says how to make them, or else in none."""
         now = self.training
         if isinstance(now, Loop) and self._env_id is not None:
             snapshot = now.snapshot()
-            envs = make_envs(self._env_id, now.envs.count, model_config.seed)
-            learner = self._in_envs(model_config, envs, self._env_id, learning_lock)
+            envs = make_envs(self._env_id, now.envs.count, self.config.seed)
+            learner = self._in_envs(self.config, envs, self._env_id, learning_lock, self.data)
             learner.loop.replay.restore_from(now.replay)
             learner.loop.restore(snapshot)
             learner.loop.envs_disturbed = now.envs_disturbed
@@ -134,6 +146,7 @@ class Learner:
                 replay.restore_from(now.replay)
             training = TrainingState(self.program.flatten(self.state), now.step, now.next_episode, replay)
             learner = Learner(self.config, self.spaces, self.program, training, learning_lock)
+            learner.data = self.data
         learner.predictions, learner.draws = self.predictions, self.draws
         return learner
 
@@ -154,10 +167,7 @@ class Learner:
         """The agent's."""
         return self.program.unflatten(self.training.device_state)
 
-    def set_state(self, state: Any) -> None:
-        self.training.device_state = self.program.flatten(state)
-
-    def predict(self, observation: Any, *, deterministic: bool, action_masks: Any = None) -> npt.NDArray[Any]:
+    def predict(self, observation: object, *, deterministic: bool, action_masks: Any = None) -> npt.NDArray[Any]:
         """Actions within the environment's own bounds, for one observation or a batch."""
         drawn = is_stochastic(self.config.spec) and not deterministic
         whole = self._seen is None or (drawn and asks_critics(self.config.spec))
@@ -178,6 +188,78 @@ class Learner:
         scaled: npt.NDArray[Any] = self.spaces.scale(actions[0] if is_single else actions)
         return scaled
 
+    def q_posterior(self, observation: object, action: npt.ArrayLike) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of Q: [B] each, or two numbers for one pair."""
+        obs, actions, is_single = self._read_pairs(observation, action)
+        self._warn_of_samples()
+        with self.lock:
+            mean, variance = self.queries.moments(self.state, obs, actions)
+        std = np.sqrt(variance)
+        return (mean[0], std[0]) if is_single else (mean, std)
+
+    def q_covariance(self, observation: object, action: npt.ArrayLike) -> Floats:
+        """[B, B]"""
+        obs, actions, _ = self._read_pairs(observation, action)
+        self._warn_of_samples()
+        with self.lock:
+            return self.queries.covariance(self.state, obs, actions)
+
+    def q_samples(self, observation: object, action: npt.ArrayLike, n: int) -> Floats:
+        """Q of `n` sub-networks, [n, B], or [n] for one pair."""
+        obs, actions, is_single = self._read_pairs(observation, action)
+        n = integer("n", n, least=1, most=10**6)
+        with self.lock:
+            self.draws += 1
+            if not len(obs):
+                return np.empty((n, 0), np.float32)
+            q = self.queries.subnetworks(self.state, obs, actions, n, self.draws)
+        return q[:, 0] if is_single else q
+
+    def _warn_of_samples(self) -> None:
+        """Warn if mean and variance have no closed form."""
+        if not self.queries.beliefs.closed_form:
+            warnings.warn(
+                f"the masks of this {self.config.algorithm} have no closed form: mean and spread of Q are estimated "
+                f"from {SAMPLES} sub-networks",
+                stacklevel=4,
+            )
+
+    def _read_pairs(self, observation: object, action: npt.ArrayLike) -> tuple[Floats, Floats, bool]:
+        """[B, S], [B, A] in [-1, 1], and whether both were single ones."""
+        obs, is_single_obs = self.spaces.read_observations(observation)
+        obs = add_action_masks(self.spaces, obs)
+        actions, is_single_action = self.spaces.read_actions(action)
+        count = len(actions) if is_single_obs else len(obs)
+        if not is_single_action and len(actions) != count:
+            raise UsageError(f"{many(len(obs), 'observation')} and {many(len(actions), 'action')} do not make pairs")
+        obs, actions = (np.broadcast_to(each, (count, each.shape[1])) for each in (obs, actions))
+        return obs, actions, is_single_obs and is_single_action
+
+    def get_parameters(self) -> dict[str, Any]:
+        """Copies of the state's arrays: {"actor": {"params": {"0": {"w": ...}}}}."""
+        tree: dict[str, Any] = {}
+        with self.lock:
+            for name, array in flatten(self.state, "agent").items():
+                _, *path, last = name.split(".")
+                inner = tree
+                for part in path:
+                    inner = inner.setdefault(part, {})
+                inner[last] = np.array(array)
+        return tree
+
+    def set_parameters(self, values: Mapping[str, Any], *, exact_match: bool) -> None:
+        """Put arrays into the state, by the names that `flatten` gives them; a UsageError says which does not fit."""
+        with self.lock:
+            arrays = flatten(self.state, "agent")
+            missing = [name for name in arrays if name not in values]
+            if exact_match and missing:
+                raise UsageError(f"{_without_prefix(missing[0])} is missing: exact_match=False sets only what is given")
+            for name in values:
+                if name not in arrays:
+                    raise unknown("parameter", _without_prefix(name), map(_without_prefix, arrays))
+            arrays |= {name: _like(value, arrays[name], _without_prefix(name)) for name, value in values.items()}
+            self.training.device_state = self.program.flatten(unflatten(arrays, self.state, "agent"))
+
     def get_env(self) -> Any:
         """The environments, for the user to reset and step."""
         if not isinstance(self.env, VecEnv) and not self._learning_lock.locked():
@@ -189,3 +271,23 @@ class Learner:
         self._learning_lock.refuse_other_threads("its environments are in use; make others to evaluate in")
         if isinstance(self.training, Loop):
             self.training.envs_disturbed = True
+
+
+def _without_prefix(name: str) -> str:
+    return name.removeprefix("agent.")
+
+
+def _like(value: object, expected: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
+    try:
+        array = np.asarray(value)
+    except Exception:  # ragged, or another library's array that will not be one of NumPy's
+        array = np.asarray(None)
+    if array.dtype.kind not in "biuf" or not np.can_cast(array.dtype, expected.dtype, "same_kind"):
+        raise UsageError(f"{name} has to be numbers of type {expected.dtype}, not {array.dtype}")
+    if array.shape != expected.shape:
+        raise UsageError(f"{name} has shape {expected.shape}, not {array.shape}")
+    with np.errstate(over="ignore"):
+        array = array.astype(expected.dtype)
+    if not np.isfinite(array).all():
+        raise UsageError(f"{name} holds a number that is not finite")
+    return array

@@ -30,11 +30,11 @@ class Logger:
         self._console = Console(highlight=False)
         self._tensorboard = None if folder is None else TensorBoard(folder, [], 0, {})
 
-    def record(self, key: str, value: Any, exclude: str | tuple[str, ...] | None = None) -> None:
+    def record(self, key: str, value: object, exclude: str | tuple[str, ...] | None = None) -> None:
         self.name_to_value[key] = value
         self._excluded[key] = (exclude,) if isinstance(exclude, str) else tuple(exclude or ())
 
-    def record_mean(self, key: str, value: Any, exclude: str | tuple[str, ...] | None = None) -> None:
+    def record_mean(self, key: str, value: object, exclude: str | tuple[str, ...] | None = None) -> None:
         if value is not None:
             count, mean = self._counts.get(key, 0), self.name_to_value.get(key, 0.0)
             self._counts[key] = count + 1
@@ -79,7 +79,7 @@ class TrainingLog:
         self._is_custom = False
         self._last = (0, 0.0)  # the step and the time of the last row
 
-    def set_logger(self, logger: Any) -> None:
+    def set_logger(self, logger: object) -> None:
         if not (callable(getattr(logger, "record", None)) and callable(getattr(logger, "dump", None))):
             raise UsageError(f"a logger has the methods record and dump, and {logger!r:.80} has not")
         self.logger, self._is_custom = logger, True

@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mepg import algos
-from mepg.api import learning, parameters, posterior, storage
-from mepg.api.arguments import integer, require_cpu, require_new_episodes, require_supported, show_run_settings
+from mepg.api import files
+from mepg.api.arguments import integer
 from mepg.api.attributes import add_unsupported, check_attribute, spec_attributes
-from mepg.api.callbacks import MaybeCallback
-from mepg.api.files import Location, read_model
+from mepg.api.files import Location
 from mepg.api.learner import Learner, LearningLock
+from mepg.api.learning import MaybeCallback, run_steps
 from mepg.api.logger import TrainingLog, log_folder
-from mepg.api.model_config import make_model_config
+from mepg.api.model_config import make_config, require_fixed, show_run_settings
 from mepg.api.vecenv import find_vec_normalize
 from mepg.envs.simulators import first_task
 from mepg.errors import UsageError
@@ -62,11 +62,12 @@ class Model:
     :param policy_kwargs: ``net_arch``, ``n_critics``, ``layer_norm``, ``dropout_rate``
     :param verbose: 1: a table of metrics now and then
     :param seed: the seed of everything random; if none is given, a new one each time
-    :param kwargs: four more. ``actor_obs=("joints", "goal")`` names the entries of a Dict that the policy sees, while
+    :param kwargs: six more. ``actor_obs=("joints", "goal")`` names the entries of a Dict that the policy sees, while
         the critics see all of it. ``normalize_obs=True`` scales observations to mean 0 and variance 1, by running
         statistics that are saved with the model. ``threads`` is the number of cores to compute on; only the first model
         of a process can choose it. ``backend`` is "native" (C++ compiled for this agent), "xla", or "auto": native if
-        it works
+        it works. ``data`` names transitions that the replay buffer begins with: a Minari dataset, the folder of a run,
+        or an .npz. With ``data_share=0.5`` half of each batch is drawn from them throughout instead
     """
 
     algorithm: ClassVar[str] = ""  # as `mepg list` names it
@@ -81,7 +82,7 @@ class Model:
     def __init__(
         self,
         policy: str = "MlpPolicy",
-        env: Any = None,
+        env: object = None,
         learning_rate: float | None = None,
         buffer_size: int | None = None,
         learning_starts: int | None = None,
@@ -90,7 +91,7 @@ class Model:
         gamma: float | None = None,
         train_freq: int | None = None,
         gradient_steps: int | None = None,
-        action_noise: Any = None,
+        action_noise: object = None,
         policy_delay: int | None = None,
         target_update_interval: int | None = None,
         target_policy_noise: float | None = None,
@@ -99,7 +100,7 @@ class Model:
         target_entropy: str | float | None = None,
         dropout_p: float | None = None,
         n_envs: int = 1,
-        spec: Any = None,
+        spec: object = None,
         tensorboard_log: str | Path | None = None,
         policy_kwargs: dict[str, Any] | None = None,
         verbose: int = 0,
@@ -110,7 +111,7 @@ class Model:
         tuned: bool = False,
         **kwargs: Any,
     ) -> None:
-        require_supported(policy, device, _init_setup_model)
+        require_fixed(policy=policy, device=str(device), _init_setup_model=_init_setup_model)
         arguments = {
             "learning_rate": learning_rate, "buffer_size": buffer_size, "learning_starts": learning_starts,
             "batch_size": batch_size, "tau": tau, "gamma": gamma, "n_steps": n_steps, "train_freq": train_freq,
@@ -119,11 +120,15 @@ class Model:
             "target_noise_clip": target_noise_clip, "ent_coef": ent_coef, "target_entropy": target_entropy,
             "dropout_p": dropout_p, "policy_kwargs": policy_kwargs,
         }  # fmt: skip
-        self._config = make_model_config(self.algorithm, env, spec, tuned, seed, n_envs, arguments | kwargs)
+        self._config = make_config(self.algorithm, env, spec, tuned, seed, n_envs, arguments | kwargs)
         self.verbose, self.tensorboard_log = verbose, tensorboard_log
         self._log, self._learning_lock = TrainingLog(self.verbose), LearningLock()
         if env is not None:
-            self._maybe_learner = Learner.for_env(self._config, env, self.n_envs, self._learning_lock)
+            self._attach(Learner.for_env(self._config, env, self.n_envs, self._learning_lock))
+
+    def _attach(self, learner: Learner) -> None:
+        """Learn with this one from now on; its config knows the environment and the backend."""
+        self._maybe_learner, self._config = learner, learner.config
 
     @property
     def _learner(self) -> Learner:
@@ -131,9 +136,9 @@ class Model:
             raise UsageError(f"this model has no environment yet: give it one, env='{first_task()}'")
         return self._maybe_learner
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         """Refuse what would have no effect. An attribute of the user's own is left alone."""
-        super().__setattr__(name, check_attribute(name, value))
+        super().__setattr__(name, check_attribute(self, name, value))
 
     # Learning
 
@@ -163,8 +168,7 @@ class Model:
                 self.num_timesteps = 0
             folder = log_folder(self.tensorboard_log, str(tb_log_name or type(self).__name__), new=reset_num_timesteps)
             self._log.begin(loop, folder, self.verbose)
-            learning.run_steps(self, loop, steps, callback, log_interval, progress_bar=progress_bar)
-        learning.warn_if_untrained(loop)
+            run_steps(self, loop, steps, callback, log_interval, progress_bar=progress_bar)
         return self
 
     def dump_logs(self) -> None:
@@ -175,7 +179,7 @@ class Model:
     def logger(self) -> Any:
         return self._log.logger
 
-    def set_logger(self, logger: Any) -> None:
+    def set_logger(self, logger: object) -> None:
         """Log with another one: anything with `record` and `dump`, such as Stable-Baselines3's."""
         self._log.set_logger(logger)
 
@@ -199,25 +203,22 @@ class Model:
 
     def predict(
         self,
-        observation: Any,
-        state: Any = None,
-        episode_start: Any = None,  # noqa: ARG002
+        observation: object,
+        state: object = None,
+        episode_start: object = None,  # noqa: ARG002
         deterministic: bool = False,
         action_masks: Any = None,
     ) -> tuple[npt.NDArray[Any], Any]:
         """Actions for one observation or a batch, within the environment's own bounds; and `state` again.
 
         An observation is what the environment gives. A batch has one more axis in front: of a Dict, in each array.
-
-        With `deterministic=False` a stochastic policy's actions are drawn. A deterministic policy acts the same
-        either way: the noise that it explores with belongs to `learn`. `state` and `episode_start` are for recurrent
-        policies, of which there are none.
-
-        :param action_masks: true or false for each action, [A] or [B, A]: whether it is legal. None: any may be chosen
+        `action_masks`, [A] or [B, A], says of each action whether it is legal; None: any may be chosen. With
+        `deterministic=False` a stochastic policy's actions are drawn. A deterministic policy acts the same either way:
+        the noise that it explores with belongs to `learn`. `state` and `episode_start` are of recurrent policies alone.
         """
         return self._learner.predict(observation, deterministic=deterministic, action_masks=action_masks), state
 
-    def q_posterior(self, observation: Any, action: npt.ArrayLike) -> tuple[Any, Any]:
+    def q_posterior(self, observation: object, action: npt.ArrayLike) -> tuple[Any, Any]:
         """Mean and standard deviation of Q over the critics' masks, for one observation and action or a batch.
 
         One forward pass: with masks on the last hidden layer both have a closed form. The mean is the complete
@@ -229,15 +230,15 @@ class Model:
         :param action: [A] or [B, A], within the environment's own bounds, as `predict` returns them. A single
             observation or action is paired with each of a batch of the other.
         """
-        return posterior.mean_and_std(self._learner, observation, action)
+        return self._learner.q_posterior(observation, action)
 
-    def q_covariance(self, observation: Any, action: npt.ArrayLike) -> npt.NDArray[np.float32]:
+    def q_covariance(self, observation: object, action: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """The covariance of Q between any two of these inputs, under the same mask: [B, B], or [1, 1] for one."""
-        return posterior.covariance(self._learner, observation, action)
+        return self._learner.q_covariance(observation, action)
 
-    def q_samples(self, observation: Any, action: npt.ArrayLike, n: int = 100) -> npt.NDArray[np.float32]:
+    def q_samples(self, observation: object, action: npt.ArrayLike, n: int = 100) -> npt.NDArray[np.float32]:
         """Q of `n` sub-networks, drawn: [n] for one input, [n, B] for a batch, all under the same masks."""
-        return posterior.samples(self._learner, observation, action, n)
+        return self._learner.q_samples(observation, action, n)
 
     # The environment
 
@@ -253,19 +254,19 @@ class Model:
         """
         return None if self._maybe_learner is None else self._maybe_learner.get_env()
 
-    def set_env(self, env: Any, force_reset: bool = True) -> None:
+    def set_env(self, env: object, force_reset: bool = True) -> None:
         """Continue in another environment with the same spaces; the replay buffer stays.
 
         :param env: as in the constructor; of an id, as many copies are made as there were environments before
         :param force_reset: True: new episodes are begun
         """
-        require_new_episodes(force_reset)
+        require_fixed(force_reset=force_reset)
         copies = self.n_envs if isinstance(env, str) else 1
         with self._learning_lock:
             if self._maybe_learner is None:  # the first that it is given
-                self._maybe_learner = Learner.for_env(self._config, env, copies, self._learning_lock)
+                self._attach(Learner.for_env(self._config, env, copies, self._learning_lock))
             else:
-                self._maybe_learner = self._maybe_learner.in_other_envs(self._config, env, copies)
+                self._attach(self._maybe_learner.in_other_envs(self._config, env, copies))
 
     def get_vec_normalize_env(self) -> Any:
         """Stable-Baselines3's VecNormalize around the environment, if there is one."""
@@ -273,7 +274,7 @@ class Model:
 
     @property
     def n_envs(self) -> int:
-        return self._config.n_envs
+        return self._config.envs
 
     @property
     def observation_space(self) -> gymnasium.Space[Any]:
@@ -287,7 +288,7 @@ class Model:
 
     def get_parameters(self) -> dict[str, Any]:
         """All arrays of the agent's state, by name: {"actor": {"params": {"0": {"w": ...}}}}; copies."""
-        return parameters.get_parameters(self._learner)
+        return self._learner.get_parameters()
 
     def set_parameters(
         self, load_path_or_dict: Location | Mapping[str, Any], exact_match: bool = True, device: str = "auto"
@@ -296,16 +297,16 @@ class Model:
 
         :param exact_match: refuse unless all are given; False: set only those that are given
         """
-        require_cpu(device)
-        parameters.set_parameters(self._learner, load_path_or_dict, exact_match=exact_match)
+        require_fixed(device=str(device))
+        self._learner.set_parameters(files.read_parameters(load_path_or_dict), exact_match=exact_match)
 
-    def save(self, path: Location, exclude: Any = None, include: Any = None) -> None:
+    def save(self, path: Location, exclude: object = None, include: object = None) -> None:
         """Write the model to a file, or into an open one: networks, optimisers, normaliser, spec and counters.
 
         The replay buffer is not among them: `save_replay_buffer`.
         """
-        storage.require_whole(exclude, include)
-        storage.save(self._learner, path, self._first_step)
+        files.require_whole(exclude, include)
+        files.save(self._learner, path, self._first_step)
 
     @property
     def replay_buffer(self) -> Replay | None:
@@ -313,17 +314,17 @@ class Model:
 
     def save_replay_buffer(self, path: Location) -> None:
         """Write the replay buffer to a file of its own."""
-        storage.save_replay_buffer(self._learner, path)
+        files.save_replay_buffer(self._learner, path)
 
     def load_replay_buffer(self, path: Location, truncate_last_traj: bool = True) -> None:  # noqa: ARG002
         """Read what `save_replay_buffer` wrote. `truncate_last_traj` is for hindsight, which is not here."""
-        storage.load_replay_buffer(self._learner, path)
+        files.load_replay_buffer(self._learner, path)
 
     @classmethod
     def load(
         cls,
         path: Location,
-        env: Any = None,
+        env: object = None,
         device: str = "auto",
         custom_objects: dict[str, Any] | None = None,
         print_system_info: bool = False,
@@ -341,19 +342,19 @@ class Model:
         :param best: of a run's folder, the policy of its best evaluation; it continues to learn with a new Adam
         :param kwargs: arguments of the class that are to differ, such as buffer_size; None: as they were saved
         """
-        require_new_episodes(force_reset)
-        custom = storage.custom_arguments(custom_objects, predicts_only=env is None)
-        saved = read_model(path, env)
+        require_fixed(force_reset=force_reset)
+        custom = files.custom_arguments(custom_objects, predicts_only=env is None)
+        saved = files.read_model(path, env)
         if print_system_info:
-            storage.print_versions(saved)
-        model = storage.make_model(cls, saved, path, env, {"device": device, **custom, **kwargs})
-        model._maybe_learner = storage.restore(saved, model._config, path, model._learning_lock, best=best)
+            files.print_versions(saved)
+        model = files.make_model(cls, saved, path, env, {"device": device, **custom, **kwargs})
+        model._maybe_learner = files.restore(saved, model._config, path, model._learning_lock, best=best)
         model.num_timesteps = model._maybe_learner.training.step if best else saved.num_timesteps
         if env is not None:
             model.set_env(env)
         return model
 
-    def __reduce_ex__(self, _: Any) -> Any:
+    def __reduce_ex__(self, _: object) -> Any:
         raise TypeError("a model cannot be pickled: model.save(path), or model.save(io.BytesIO()), and mepg.load")
 
     def __copy__(self) -> Self:
@@ -373,7 +374,7 @@ class Model:
         others = {name: copy.deepcopy(value, memo) for name, value in vars(self).items() if name not in own}
         vars(twin).update(own | others)
         if self._maybe_learner is not None:
-            twin._maybe_learner = self._maybe_learner.copy(twin._config, twin._learning_lock)
+            twin._maybe_learner = self._maybe_learner.copy(twin._learning_lock)
         return twin
 
     # What it was made with, by Stable-Baselines3's names

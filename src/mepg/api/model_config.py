@@ -2,47 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ParamSpec
 
 import numpy as np
 
 from mepg import algos
-from mepg.api.arguments import apply_arguments, as_python, integer, pop_run_settings
+from mepg.algos import LoopSettings
+from mepg.api import unsupported
+from mepg.api.arguments import apply_arguments, as_python, integer
 from mepg.errors import UsageError
 from mepg.settings import apply_settings, from_json, to_json
-from mepg.training.config import MAX_SEED, MOST, Config
+from mepg.training.config import MAX_SEED, MOST, Config, settings_of
 from mepg.training.threads import limit_threads
 
+P = ParamSpec("P")
 
-@dataclass
-class ModelConfig:
-    """What a model is made with. The last two change when it is given other environments."""
-
-    algorithm: str
-    spec: Any  # any frozen dataclass that the algorithm reads
-    seed: int
-    n_envs: int  # copies that are made of an environment by its id
-    run_settings: dict[str, Any]  # normalize_obs, threads, and whatever else `Config` declares under the same name
-
-    def run_config(self, env_id: str) -> Config:
-        """For a run in this environment, without an end: `learn` says how many steps to take."""
-        endless = MOST // self.n_envs * self.n_envs
-        return Config(
-            algorithm=self.algorithm,
-            spec=self.spec,
-            env=env_id,
-            seed=self.seed,
-            steps=endless,
-            eval_every=endless,
-            envs=self.n_envs,
-            **self.run_settings,
-        )
+# The settings of a run that a model takes under the same name. The others it has in Stable-Baselines3's form.
+RUN_SETTINGS = [
+    setting
+    for name, setting in settings_of(Config).items()
+    if name not in ("seed", "steps", "eval_every", "eval_episodes", "envs")
+]
 
 
-def make_model_config(
-    algorithm: str, env: Any, spec: Any, tuned: Any, seed: Any, n_envs: Any, arguments: dict[str, Any]
-) -> ModelConfig:
+def make_config(
+    algorithm: str, env: object, spec: object, tuned: object, seed: object, n_envs: object, arguments: dict[str, Any]
+) -> Config:
     """Check a constructor's arguments; a UsageError names the one that is wrong.
 
     :param spec: the user's, or None for the algorithm's
@@ -54,18 +43,23 @@ def make_model_config(
     run_settings = pop_run_settings(arguments)
     limit_threads_once(run_settings["threads"])
     seed = np.random.SeedSequence().generate_state(1)[0] if seed is None else seed
-    seed = integer("seed", seed, least=0, most=MAX_SEED)
-    n_envs = integer("n_envs", n_envs, least=1)
+    seed, n_envs = integer("seed", seed, least=0, most=MAX_SEED), integer("n_envs", n_envs, least=1)
     spec = apply_arguments(_whole_spec(algorithm, spec, as_python(tuned)), arguments, count_envs(env, n_envs))
-    return ModelConfig(algorithm, spec, seed, n_envs, run_settings)
+    return in_envs(Config(algorithm=algorithm, spec=spec, env="", seed=seed, **run_settings), "", n_envs)
 
 
-def count_envs(env: Any, n_envs: int) -> int:
+def in_envs(config: Config, env_id: str, count: int) -> Config:
+    """For a run in so many of these environments, without an end: `learn` says how many steps to take."""
+    endless = MOST // count * count
+    return replace(config, env=env_id, envs=count, steps=endless, eval_every=endless)
+
+
+def count_envs(env: object, n_envs: int) -> int:
     """How many environments there will be: `n_envs` copies of an id, or as many as are in the user's own."""
     return n_envs if isinstance(env, str | None) else int(getattr(env, "num_envs", 1))
 
 
-def _whole_spec(algorithm: str, spec: Any, tuned: Any) -> Any:
+def _whole_spec(algorithm: str, spec: object, tuned: object) -> LoopSettings:
     default = algos.find(algorithm).spec
     if not isinstance(tuned, bool):
         raise UsageError(f"tuned must be true or false, not {tuned!r:.80}")
@@ -76,6 +70,36 @@ def _whole_spec(algorithm: str, spec: Any, tuned: Any) -> Any:
     if not isinstance(spec, type(default)):
         raise UsageError(f"spec must be a {type(default).__name__}, not {spec!r:.80}")
     return from_json(type(default), to_json(spec))  # whatever a file would refuse is refused here
+
+
+def pop_run_settings(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Take the settings of a run out of the arguments; one that is missing has its default."""
+    values = {}
+    for setting in RUN_SETTINGS:
+        value = as_python(arguments.pop(setting.name, setting.default))
+        if isinstance(value, Path):
+            value = str(value)
+        values[setting.name] = tuple(value) if isinstance(value, list) else value
+        setting.check(values[setting.name])
+    return values
+
+
+def show_run_settings(init: Callable[P, None]) -> Callable[P, None]:
+    """Show the settings of a run in a constructor's signature, which takes them as `**kwargs`."""
+    signature = inspect.signature(init)
+    *named, kwargs = signature.parameters.values()
+    by_name = inspect.Parameter.KEYWORD_ONLY
+    added = [inspect.Parameter(s.name, by_name, default=s.default, annotation=s.kind) for s in RUN_SETTINGS]
+    init.__signature__ = signature.replace(parameters=[*named, *added, kwargs])  # type: ignore[attr-defined]
+    return init
+
+
+def require_fixed(**arguments: object) -> None:
+    """Refuse another value of an argument that can have only one here."""
+    for name, value in arguments.items():
+        only = unsupported.FIXED[name]
+        if value not in only.harmless:
+            raise UsageError(f"{name}={value!r}: {only.instead}")
 
 
 def limit_threads_once(threads: int) -> None:

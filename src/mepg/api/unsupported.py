@@ -46,6 +46,17 @@ POLICY_KWARGS: dict[str, Unsupported] = {
     "share_features_extractor": Unsupported("the actor and the critics share nothing", (False,)),
 }
 
+# Arguments that mean something here too, with one value or two that mean the same.
+FIXED: dict[str, Unsupported] = {
+    "policy": Unsupported(
+        "there is only 'MlpPolicy'; policy_kwargs=dict(net_arch=...) shapes it",
+        ("MlpPolicy", "MultiInputPolicy"),  # any observation is flattened
+    ),
+    "device": Unsupported("mepg computes on the CPU", ("auto", "cpu")),
+    "_init_setup_model": Unsupported("networks are made when there is an environment; leave out env", (True,)),
+    "force_reset": Unsupported("a model always begins new episodes in an environment that it is given", (True,)),
+}
+
 ATTRIBUTES: dict[str, str] = {
     "policy": "the networks are arrays, not modules: get_parameters() returns them, predict() calls them",
     "actor": 'its arrays are get_parameters()["actor"]',

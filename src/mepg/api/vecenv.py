@@ -103,7 +103,7 @@ class VecEnv:
             return False
         return True
 
-    def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
+    def set_attr(self, attr_name: str, value: object, indices: Indices = None) -> None:
         if self._single is None:
             chosen = set(self._get_indices(indices))
             before = [value] * self.num_envs if len(chosen) == self.num_envs else self.get_attr(attr_name)
@@ -159,7 +159,7 @@ class VecEnv:
         return f"{type(self).__module__}.{type(self).__name__}" if already_found and hasattr(self, name) else None
 
 
-def register_with_stable_baselines(env: Any) -> Any:
+def register_with_stable_baselines(env: object) -> Any:
     """The same environment. If Stable-Baselines3 is loaded, its `isinstance(env, VecEnv)` then holds for ours."""
     library = sys.modules.get("stable_baselines3.common.vec_env.base_vec_env")
     if library is not None:
@@ -178,7 +178,7 @@ def vec_env_infos(results: Iterable[StepResult], spaces: Spaces) -> list[dict[st
     ]
 
 
-def _is_wrapped(env: Any, wrapper: type[Any]) -> bool:
+def _is_wrapped(env: object, wrapper: type[Any]) -> bool:
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, wrapper):
             return True
@@ -186,7 +186,7 @@ def _is_wrapped(env: Any, wrapper: type[Any]) -> bool:
     return False
 
 
-def find_vec_normalize(env: Any) -> Any:
+def find_vec_normalize(env: object) -> Any:
     """Stable-Baselines3's VecNormalize, if it is `env` or one of the environments that `env` wraps; or else None."""
     while env is not None and type(env).__name__ != "VecNormalize":
         env = getattr(env, "venv", None)

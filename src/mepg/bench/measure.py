@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +23,7 @@ from mepg.bench.worker import Task
 from mepg.errors import RunFailure
 from mepg.native.build import CannotBuild, find_compiler
 from mepg.signals import cleaning_up, process_group
+from mepg.storage.files import JsonObject
 from mepg.storage.folder import versions
 
 MAIN = ("me-ddpg", "ddpg", "td3", "me-sac", "sac")
@@ -41,11 +41,6 @@ AS_SBX = {
     "dqn": (CARTPOLE, ("double=false", "epsilon.start=0.05")),
     "tqc": (HOPPER, ("target_every=1",)),
     "crossq": (HOPPER, ()),
-}
-GROWTH = {
-    "batch_size": ("64", "256", "1024"),
-    "hidden": ("64,64", "256,256", "1024,1024"),
-    "critics": ("1", "2", "5", "10"),
 }
 SMALL, SMALL_ENV = ("hidden=64,64", "batch_size=100"), "InvertedPendulumBulletEnv-v0"
 STEPS = 40  # of a loop, in one turn
@@ -124,16 +119,6 @@ def in_turns(
     return turns
 
 
-def measure(rounds: int, peers: Sequence[Peer], progress: ShowProgress) -> dict[str, Any]:
-    """Every measurement: a quarter of an hour, and longer with other libraries."""
-    return Benchmark(rounds, peers, progress).results()
-
-
-def measure_updates(names: Iterable[str], rounds: int, progress: ShowProgress) -> dict[str, dict[str, float]]:
-    """The updates of some algorithms, and ME-SAC's to compare them with, on one core."""
-    return Benchmark(rounds, (), progress).updates_of({name: _update(name) for name in ("me-sac", *names)})
-
-
 class Benchmark:
     """All measurements, on one core unless they say otherwise."""
 
@@ -142,8 +127,8 @@ class Benchmark:
         self._peers = {peer.name: peer for peer in peers}
         self._cores = system.cores()
 
-    def results(self) -> dict[str, Any]:
-        """As bench.json has them."""
+    def results(self) -> JsonObject:
+        """As bench.json has them: a quarter of an hour, and longer with other libraries."""
         several = len(self._cores) > 1
         return {
             "about": self._about(),
@@ -155,15 +140,14 @@ class Benchmark:
             "simulators": self._simulators(),
             "evaluation": self._evaluation(),
             "first_step": self._first_step(),
-            "growth": self._growth(),
         }
 
-    def updates_of(self, tasks: Mapping[str, Task]) -> dict[str, dict[str, float]]:
-        """Each update against its multiplications and against ME-SAC's, which has to be among them."""
-        turns = self._in_turns("updates, one core", tasks)
+    def updates_of(self, names: Iterable[str]) -> dict[str, dict[str, float]]:
+        """The updates of some algorithms against their multiplications, and ME-SAC's to compare them with."""
+        turns = self._in_turns("updates, one core", {name: _update(name) for name in ("me-sac", *names)})
         return {name: _against_multiplications(own, turns["me-sac"]) for name, own in turns.items()}
 
-    def _about(self) -> dict[str, Any]:
+    def _about(self) -> JsonObject:
         return {
             "date": date.today().isoformat(),
             "processor": system.processor_name(),
@@ -172,13 +156,13 @@ class Benchmark:
             "commit": versions().get("commit"),
         }
 
-    def _in_turns(self, title: str, tasks: Mapping[str, Task], rounds: int | None = None) -> dict[str, Turns]:
+    def _in_turns(self, title: str, tasks: Mapping[str, Task], rounds: int = 0) -> dict[str, Turns]:
         """A contender for each task: by the library that it names, on one core unless it asks for all."""
         contenders = {}
         for name, task in tasks.items():
             cores = self._cores if task.get("all_cores") else self._cores[-1:]
             contenders[name] = Contender(task, cores, self._peers.get(task.get("library", "")))
-        return in_turns(title, contenders, self._rounds if rounds is None else rounds, self._progress)
+        return in_turns(title, contenders, rounds or self._rounds, self._progress)
 
     def _updates(self) -> dict[str, dict[str, float]]:
         tasks = {name: _update(name) for name in (*MAIN, *ENSEMBLES)}
@@ -190,7 +174,7 @@ class Benchmark:
             turns |= self._in_turns("updates, all cores", on_all)
         updates = {name: _against_multiplications(own, turns["me-sac"]) for name, own in turns.items()}
         # After the others have ended, beside an ME-SAC of their own.
-        others = self.updates_of({name: _update(name) for name in ("me-sac", *OTHERS)})
+        others = self.updates_of(OTHERS)
         return updates | {name: others[name] for name in OTHERS}
 
     def _loops(self, env: str) -> dict[str, dict[str, float]]:
@@ -228,7 +212,7 @@ class Benchmark:
             pair = {str(core): Contender(_loop("me-ddpg", HOPPER, *settings), [core]) for core in self._cores[:2]}
             turns = in_turns(f"two runs of {name} at once", pair, self._rounds, self._progress, together=True)
             speeds[name] = {
-                "steps_per_second": float(2 / np.median([column(own, "seconds") for own in turns.values()]))
+                "steps_per_second": 2 / float(np.median([column(own, "seconds") for own in turns.values()]))
             }
         return speeds
 
@@ -238,18 +222,17 @@ class Benchmark:
         if "rltools" in self._peers:
             tasks["sac in rltools"] = {**_loop("sac", PENDULUM, *SMALL), "library": "rltools"}
         turns = self._in_turns(f"loop on {PENDULUM}, small networks", tasks)
-        return {name: float(np.median(column(own, "processor")) * 1e6) for name, own in turns.items()}
+        return {name: median(own, "processor") * 1e6 for name, own in turns.items()}
 
     def _simulators(self) -> dict[str, dict[str, float]]:
         """Microseconds of a step of environments, as they come and through this package."""
         tasks: dict[str, Task] = {env: {"measurement": "simulator", "env": env} for env in (HOPPER, ANT, PENDULUM)}
         results = {}
         for env, turns in self._in_turns("environments", tasks).items():
-            here, plain = column(turns, "seconds"), column(turns, "environment")
             results[env] = {
-                "as_it_comes": float(np.median(plain) * 1e6),
-                "here": float(np.median(here) * 1e6),
-                "ratio": float(np.median(here / plain)),
+                "as_it_comes": median(turns, "environment") * 1e6,
+                "here": median(turns, "seconds") * 1e6,
+                "ratio": median_ratio(turns, "seconds", "environment"),
             }
         return results
 
@@ -257,12 +240,8 @@ class Benchmark:
         """Ten whole episodes of a task that never ends early, against the 5,000 steps between two evaluations."""
         task: Task = {"measurement": "evaluation", "algorithm": "me-sac", "env": CHEETAH}
         turns = self._in_turns("evaluation", {"me-sac": task}, rounds=3)["me-sac"]
-        step, evaluation = np.median(column(turns, "seconds")), np.median(column(turns, "evaluation"))
-        return {
-            "seconds": float(evaluation),
-            "steps": turns[0]["evaluation_steps"],
-            "adds": float(evaluation / (5_000 * step)),
-        }
+        step, evaluation = median(turns, "seconds"), median(turns, "evaluation")
+        return {"seconds": evaluation, "steps": turns[0]["evaluation_steps"], "adds": evaluation / (5_000 * step)}
 
     def _first_step(self) -> dict[str, float]:
         """Seconds from the command to the first step with an update: with nothing compiled yet, and the second time."""
@@ -278,15 +257,6 @@ class Benchmark:
                     seconds.append(time.perf_counter() - start)
         return {"first_start": seconds[0], "second_start": float(np.median(seconds[1:]))}
 
-    def _growth(self) -> dict[str, dict[str, float]]:
-        """Milliseconds of an update by XLA as one setting grows."""
-        growth = {}
-        for field, values in GROWTH.items():
-            tasks = {value: _update("me-sac", f"{field}={value}") for value in values}
-            turns = self._in_turns(f"growth of {field}", tasks, rounds=max(self._rounds // 4, 3))
-            growth[field] = {value: float(np.median(column(own, "seconds")) * 1e3) for value, own in turns.items()}
-        return growth
-
 
 def _update(name: str, *settings: str, env: str = "") -> Task:
     usual = ANT if "box" in find(name).actions else CARTPOLE
@@ -298,34 +268,31 @@ def _loop(name: str, env: str, *settings: str) -> Task:
 
 
 def _against_multiplications(turns: Turns, of_me_sac: Turns) -> dict[str, float]:
-    xla, bare = column(turns, "seconds"), column(turns, "multiplications")
     native = {}
     if "native" in turns[0]:
-        seconds = column(turns, "native")
         native = {
-            "native_milliseconds": float(np.median(seconds) * 1e3),
-            "native_ratio": float(np.median(seconds / bare)),
-            "native_gain": float(np.median(xla / seconds)),
+            "native_milliseconds": median(turns, "native") * 1e3,
+            "native_ratio": median_ratio(turns, "native", "multiplications"),
+            "native_gain": median_ratio(turns, "seconds", "native"),
         }
-        if "native_alone" in turns[0]:
-            native["native_threads_gain"] = float(np.median(column(turns, "native_alone") / seconds))
+    if "native_alone" in turns[0]:
+        native["native_threads_gain"] = median_ratio(turns, "native_alone", "native")
     return {
         **native,
         "mflop": turns[0]["mflop"],
-        "milliseconds": float(np.median(xla) * 1e3),
-        "multiplications_milliseconds": float(np.median(bare) * 1e3),
-        "ratio": float(np.median(xla / bare)),
-        "ratio_of_minima": float(xla.min() / bare.min()),
-        "relative_to_me_sac": float(np.median(xla) / np.median(column(of_me_sac, "seconds"))),
+        "milliseconds": median(turns, "seconds") * 1e3,
+        "multiplications_milliseconds": median(turns, "multiplications") * 1e3,
+        "ratio": median_ratio(turns, "seconds", "multiplications"),
+        "ratio_of_minima": float(column(turns, "seconds").min() / column(turns, "multiplications").min()),
+        "relative_to_me_sac": median(turns, "seconds") / median(of_me_sac, "seconds"),
     }
 
 
 def _speed(turns: Turns) -> dict[str, float]:
-    seconds = column(turns, "seconds")
-    speed = {"steps_per_second": float(1 / np.median(seconds)), "megabytes": turns[-1]["megabytes"]}
+    speed = {"steps_per_second": 1 / median(turns, "seconds"), "megabytes": turns[-1]["megabytes"]}
     if "environment" in turns[0]:  # another library's worker does not know
         floor = column(turns, "environment") + column(turns, "multiplications")
-        speed["ratio"] = float(np.median(seconds / floor))
+        speed["ratio"] = float(np.median(column(turns, "seconds") / floor))
         speed["floor_steps_per_second"] = float(1 / np.median(floor))
     return speed
 
@@ -333,3 +300,13 @@ def _speed(turns: Turns) -> dict[str, float]:
 def column(turns: Turns, name: str) -> npt.NDArray[np.float64]:
     """One quantity, for each turn."""
     return np.array([answer[name] for answer in turns])
+
+
+def median(turns: Turns, name: str) -> float:
+    """Of one quantity, over the turns."""
+    return float(np.median(column(turns, name)))
+
+
+def median_ratio(turns: Turns, numerator: str, denominator: str) -> float:
+    """Of two quantities measured in the same turn."""
+    return float(np.median(column(turns, numerator) / column(turns, denominator)))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
-from jax.extend.core import jaxprs_in_params
+from jax.extend.core import Jaxpr, jaxprs_in_params
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from mepg.core.types import Agent, Array, Sizes
@@ -43,7 +43,7 @@ def multiplications(agent: Agent, sizes: Sizes, batch_size: int) -> Products:
     return products
 
 
-def _products(jaxpr: Any, conditional: bool = False) -> Iterator[tuple[Shape, bool]]:
+def _products(jaxpr: Jaxpr, conditional: bool = False) -> Iterator[tuple[Shape, bool]]:
     """Every product, and whether it depends on a condition; those of a loop once for each iteration."""
     for equation in jaxpr.eqns:
         if equation.primitive.name == "dot_general":
@@ -59,7 +59,7 @@ def _shape(equation: Any) -> tuple[Shape, int]:
     (left_contracting, right_contracting), (left_batch, right_batch) = equation.params["dimension_numbers"]
     a, b = (var.aval.shape for var in equation.invars)
 
-    def size(shape: tuple[int, ...], axes: Any) -> int:
+    def size(shape: tuple[int, ...], axes: Iterable[int]) -> int:
         return math.prod(shape[axis] for axis in axes)
 
     m = math.prod(a) // (size(a, left_contracting) * size(a, left_batch))

@@ -12,6 +12,7 @@ from typing import Any
 
 import gymnasium
 
+Task = dict[str, Any]
 WARMUP = 300
 CLASSES = {"crossq": "CrossQ"}  # other classes have names in capitals
 # This package's settings of each algorithm, beside those that all share. DQN acts greedily at nearly every step.
@@ -44,7 +45,7 @@ def main() -> None:
 class Turns:
     """Times a stretch of steps for each line on standard input, and waits for the next line in between."""
 
-    def __init__(self, task: dict[str, Any]) -> None:
+    def __init__(self, task: Task) -> None:
         self.steps = task["steps"]
         self.start = self.processor_start = 0.0
 
@@ -67,7 +68,7 @@ class Turns:
         return True
 
 
-def learn_in_rltools(task: dict[str, Any]) -> None:
+def learn_in_rltools(task: Task) -> None:
     """Its SAC as it comes, on Gymnasium's environment: C++ that is compiled for this task."""
     from gymnasium.wrappers import RescaleAction
     from rltools import SAC
@@ -89,7 +90,7 @@ def learn_in_rltools(task: dict[str, Any]) -> None:
         step += 1
 
 
-def learn_as_sb3(task: dict[str, Any]) -> None:
+def learn_as_sb3(task: Task) -> None:
     """Stable-Baselines3 or SBX, with this package's settings."""
     from stable_baselines3.common.callbacks import BaseCallback
 
@@ -115,7 +116,7 @@ def learn_as_sb3(task: dict[str, Any]) -> None:
     model.learn(10**8, callback=AfterEachStep())
 
 
-def race(task: dict[str, Any]) -> None:
+def race(task: Task) -> None:
     """Stable-Baselines3 or SBX with its own settings, or the task's; an evaluation every so many steps.
 
     Core time is that of this process and its children since they began, without evaluations.
@@ -164,7 +165,7 @@ def core_seconds() -> float:
     return sum(os.times()[:4])
 
 
-def algorithm_class(task: dict[str, Any]) -> Any:
+def algorithm_class(task: Task) -> Any:
     """The class of Stable-Baselines3 or SBX; from here on, torch has as many threads as the task."""
     import pybullet_envs_gymnasium  # noqa: F401
     import stable_baselines3

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from mepg.bench.peers import Peer
 from mepg.bench.worker import Task
 from mepg.errors import RunFailure, UsageError, unknown
 from mepg.signals import cleaning_up
-from mepg.storage.files import Damaged, count, finite, not_writable, path_exists, read_sealed, write_sealed
+from mepg.storage.files import Damaged, JsonObject, count, finite, not_writable, path_exists, read_sealed, write_sealed
 from mepg.storage.folder import versions
 
 EPISODES, IN_A_ROW = 10, 3  # of an evaluation; evaluations that are averaged
@@ -65,7 +65,7 @@ class Heat(NamedTuple):
             return task | {"library": library, "arguments": ZOO[algorithm][self.task] if zoo else {}}
         return task | {"set": list(settings)}
 
-    def rules(self) -> dict[str, Any]:
+    def rules(self) -> JsonObject:
         """As its file has them, so that no result of other rules is taken for one of these."""
         limits = {"threshold": TASKS[self.task].threshold, "in_a_row": IN_A_ROW, "limit": LIMIT}
         return {"contestant": self.contestant, **self.work(), **limits}

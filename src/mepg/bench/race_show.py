@@ -54,14 +54,14 @@ def to_markdown(results: Results) -> str:
 def _cell(minutes: Minutes | None) -> str:
     if minutes is None:
         return ""
-    there = [each for each in minutes if each is not None]
-    if not there:
+    solved = [each for each in minutes if each is not None]
+    if not solved:
         return f"did not get there in {LIMIT / 60:.0f} ({many(len(minutes), 'seed')})"
-    text = f"{np.mean(there):.1f}"
-    if len(there) > 1:
-        text += f" ({min(there):.1f} to {max(there):.1f})"
-    if len(there) < len(minutes):
-        return f"{text}, {len(there)} of {many(len(minutes), 'seed')}"
+    text = f"{np.mean(solved):.1f}"
+    if len(solved) > 1:
+        text += f" ({min(solved):.1f} to {max(solved):.1f})"
+    if len(solved) < len(minutes):
+        return f"{text}, {len(solved)} of {many(len(minutes), 'seed')}"
     return text if len(minutes) > 1 else f"{text} (1 seed)"
 
 
@@ -81,11 +81,11 @@ def draw(results: Results) -> Mapping[str, bytes]:
     for axes, (task, by_name) in zip(grid, found.items(), strict=False):
         for row, name in enumerate(names):
             minutes = by_name.get(name, [])
-            there = [each for each in minutes if each is not None]
-            if there:
-                axes.barh(row, np.mean(there), 0.7, color=THEIRS if CONTESTANTS[name].library else OURS, alpha=0.8)
-            axes.plot(there, [row] * len(there), "o", color=INK, ms=3)
-            missed = len(minutes) - len(there)
+            solved = [each for each in minutes if each is not None]
+            if solved:
+                axes.barh(row, np.mean(solved), 0.7, color=THEIRS if CONTESTANTS[name].library else OURS, alpha=0.8)
+            axes.plot(solved, [row] * len(solved), "o", color=INK, ms=3)
+            missed = len(minutes) - len(solved)
             axes.plot([LIMIT / 60] * missed, [row] * missed, "x", color=INK, ms=5)
         axes.set_yticks(range(len(names)), names)
         axes.set_xlim(left=0)

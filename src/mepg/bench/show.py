@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib import style
 from matplotlib.figure import Figure
 
 from mepg.bench.measure import ANT, AS_PEERS, AS_SBX, HOPPER, MAIN, PENDULUM
 from mepg.paper.experiments import select
 from mepg.paper.tables import paper_table
+from mepg.report.figures import STYLE, to_picture
 from mepg.storage.files import write_atomic
 from mepg.words import many
 
@@ -48,11 +47,6 @@ def tables(results: Results) -> dict[str, str]:
         ("the same, once more", f"{first['second_start']:.1f} s"),
         ("ten evaluation episodes", f"{evaluation['seconds']:.1f} s for {many(round(evaluation['steps']), 'step')}"),
     ]
-    growth = [
-        (f"{field} {value}", f"{milliseconds:.2f}")
-        for field, values in results["growth"].items()
-        for value, milliseconds in values.items()
-    ]
     return {
         "about": _about(results["about"]),
         "summary": table("Summary", ("", "measured"), list(summary(results).items())),
@@ -75,7 +69,6 @@ def tables(results: Results) -> dict[str, str]:
         ),
         "run times": table("Run time, TD3 = 1", ("", "the paper, Table 3", "here"), _run_times(loops)),
         "around": table("Around it", ("", ""), around),
-        "growth": table("An update of ME-SAC on Ant, ms, as one thing grows", ("", "ms"), growth),
     }
 
 
@@ -159,7 +152,7 @@ def _ratio(numerator: float | None, denominator: float | None) -> float | None:
     return None if numerator is None or denominator is None else numerator / denominator
 
 
-@style.context("default")  # whatever the process has chosen
+@STYLE
 def draw(results: Results, path: Path) -> None:
     """Updates against their multiplications, and steps per second, ours and others'."""
     figure = Figure(figsize=(11, 5.4))
@@ -178,7 +171,7 @@ def draw(results: Results, path: Path) -> None:
     left.set(xlabel="ms on Ant, one core", title="An update, by XLA and in native code")
     left.set_xlim(right=1.15 * max(updates[name]["milliseconds"] for name in MAIN))
     left.invert_yaxis()
-    left.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=3)
+    left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=3)
 
     speeds = {
         label: {
@@ -196,13 +189,10 @@ def draw(results: Results, path: Path) -> None:
     right.set_yticks(rows, [name.upper() for name in MAIN])
     right.set(xlabel="steps/s on Hopper, one core", title="Training, without evaluations")
     right.invert_yaxis()
-    right.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.11), ncols=5)
+    right.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=5)
     for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=150)
-    write_atomic(path, picture.getvalue())
+        axes.grid(False)
+    write_atomic(path, to_picture(figure, "png"))
 
 
 def _speed(loop: Mapping[str, float] | None) -> str:

@@ -12,20 +12,25 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, Required, TypedDict, runtime_checkable
+from typing import Any, Protocol, Required, TypedDict, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from mepg.algos import import_named
+from mepg.bench.multiplications import Multiplier, multiplications
+from mepg.core.types import Sizes
+from mepg.envs.env import Env
+from mepg.envs.simulators import make
+from mepg.envs.vector import make_envs
+from mepg.paper.tasks import PAPER_TASKS
+from mepg.storage.compilation_cache import configure_jax
 from mepg.system import end_with_parent, peak_memory
-
-if TYPE_CHECKING:
-    from mepg.bench.multiplications import Multiplier
-    from mepg.core.types import Sizes
-    from mepg.envs.env import Env
-    from mepg.training.config import Config
-    from mepg.training.loop import Loop
-    from mepg.training.program import Program
+from mepg.training.assembly import assemble, make_program
+from mepg.training.config import Config
+from mepg.training.loop import Loop
+from mepg.training.program import Program
+from mepg.training.replay import layout, row_width
 
 WARMUP = 300  # steps
 Measure = Callable[[], dict[str, float]]
@@ -61,8 +66,6 @@ def main() -> None:
     """Measure once for each line on standard input, until it is closed."""
     task: Task = json.loads(sys.argv[1])
     end_with_parent(task["parent"])
-    from mepg.storage.compilation_cache import configure_jax
-
     configure_jax(task["threads"])
     measure = _MEASUREMENTS[task["measurement"]](task)
     print(json.dumps({"ready": True}), flush=True)
@@ -73,9 +76,6 @@ def main() -> None:
 
 
 def _config(task: Task, *settings: str) -> Config:
-    from mepg.algos import import_named
-    from mepg.training.config import Config
-
     import_named(task["algorithm"])  # the user named it
     settings = (*settings, *task.get("set", ()))
     backend, threads = task.get("backend", "auto"), task["threads"]
@@ -85,9 +85,6 @@ def _config(task: Task, *settings: str) -> Config:
 
 def updates(task: Task) -> Measure:
     """An agent that learns from one batch, over and over, by XLA and in native code; and its multiplications alone."""
-    from mepg.training.assembly import make_program
-    from mepg.training.replay import layout, row_width
-
     config, sizes = _config(task), _sizes(task["env"])
     spec, agent = config.spec, config.build(sizes)
     configs = {"seconds": replace(config, backend="xla"), "native": config}
@@ -163,9 +160,6 @@ def loop(task: Task) -> Measure:
 
 def simulator(task: Task) -> Measure:
     """Steps of an environment as it comes, and through this package: `Env`, and PyBullet in fewer calls."""
-    from mepg.envs.env import Env
-    from mepg.envs.simulators import make
-
     wrapped = Env(task["env"])
     os.environ["MEPG_BULLET"] = "plain"
     plain = make(task["env"])
@@ -219,12 +213,8 @@ def race(task: Task) -> Measure:
 
     Core time is that of this process and its children since they began, without evaluations.
     """
-    from mepg.envs.env import Env
-    from mepg.envs.vector import make_envs
-    from mepg.training.assembly import assemble
-
     config = replace(_config(task), seed=task["seed"], eval_every=task["steps"], eval_episodes=task["episodes"])
-    training = assemble(config, make_envs(config.env), Env(config.env))
+    training = _assemble(config)
 
     def measure() -> dict[str, float]:
         evaluation = next(record.evaluation for record in training if record.evaluation is not None)
@@ -246,9 +236,6 @@ def _play(env: Env, actions: Iterable[npt.NDArray[np.float32]]) -> None:
 
 def _sizes(env_id: str) -> Sizes:
     """Of an environment, without its simulator if it is one of the paper's."""
-    from mepg.envs.env import Env
-    from mepg.paper.tasks import PAPER_TASKS
-
     if env_id in PAPER_TASKS:
         return PAPER_TASKS[env_id]
     env = Env(env_id)
@@ -258,8 +245,6 @@ def _sizes(env_id: str) -> Sizes:
 
 def _multiplier(config: Config, sizes: Sizes) -> tuple[Multiplier, int]:
     """The multiplications of one period of updates, after which the same are due again; and its length."""
-    from mepg.bench.multiplications import Multiplier, multiplications
-
     spec = config.spec
     actor_every, target_every = (spec.actor_every, spec.target_every) if isinstance(spec, Delayed) else (1, 1)
     count = math.lcm(4, actor_every, target_every, spec.updates_per_step)
@@ -269,16 +254,16 @@ def _multiplier(config: Config, sizes: Sizes) -> tuple[Multiplier, int]:
 
 def _warm_loop(task: Task, updates: int = 10) -> tuple[Loop, Iterator[object]]:
     """A training loop after so many steps with updates, and an iterator over its further steps."""
-    from mepg.envs.env import Env
-    from mepg.envs.vector import make_envs
-    from mepg.training.assembly import assemble
-
-    config = _config(task, f"warmup={WARMUP}")
-    training = assemble(config, make_envs(config.env), Env(config.env))
+    training = _assemble(_config(task, f"warmup={WARMUP}"))
     steps = iter(training)
     for _ in range(WARMUP + updates):
         next(steps)
     return training, steps
+
+
+def _assemble(config: Config) -> Loop:
+    """In environments that stay open for as long as this process lives."""
+    return assemble(config, make_envs(config.env), Env(config.env))
 
 
 def timed(function: Callable[[], object]) -> float:

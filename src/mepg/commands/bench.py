@@ -48,7 +48,7 @@ def answer(arguments: Arguments) -> Answer:
     from rich.markdown import Markdown
 
     from mepg.algos import find
-    from mepg.bench.measure import measure, measure_updates
+    from mepg.bench.measure import Benchmark
     from mepg.bench.peers import prepare
     from mepg.bench.show import draw, to_markdown, updates_table
     from mepg.envs.env import Env
@@ -59,15 +59,15 @@ def answer(arguments: Arguments) -> Answer:
         find(name)
     err = Console(stderr=True, highlight=False)
     if arguments.algorithms:
-        with _progress(err) as watch:
-            updates = measure_updates(arguments.algorithms, arguments.rounds, watch)
+        with _progress(err) as show:
+            updates = Benchmark(arguments.rounds, (), _turns(show)).updates_of(arguments.algorithms)
         return Answer(updates, updates_table(updates))
     Env("HopperBulletEnv-v0").close()  # if PyBullet is missing, the error says how to install it
     peers = [prepare(name, arguments.peers, err.print) for name in arguments.against]
     out = arguments.out or Path("bench")
     out.mkdir(parents=True, exist_ok=True)
-    with _progress(err) as watch:
-        results = measure(arguments.rounds, peers, watch)
+    with _progress(err) as show:
+        results = Benchmark(arguments.rounds, peers, _turns(show)).results()
     results["about"]["peers"] = {peer.name: peer.versions for peer in peers}
     write_json(out / "bench.json", results)
     text = to_markdown(results)
@@ -79,16 +79,23 @@ def answer(arguments: Arguments) -> Answer:
 
 
 @contextlib.contextmanager
-def _progress(console: "Console") -> Iterator[Callable[[str, int, int], None]]:
-    """Show what is measured: one line that changes, or a line for each measurement where there is no terminal."""
+def _progress(console: "Console") -> Iterator[Callable[[str, str], None]]:
+    """Show what is measured, and how far it is: a line that changes, or where there is no terminal a line for each."""
+    shown = set()
     with console.status("") as status:
 
-        def watch(measurement: str, turn: int, rounds: int) -> None:
-            status.update(f"{measurement} ({turn} of {rounds})")
-            if turn == 0 and not console.is_terminal:
+        def show(measurement: str, progress: str) -> None:
+            status.update(measurement + progress)
+            if measurement not in shown and not console.is_terminal:
                 console.print(measurement)
+            shown.add(measurement)
 
-        yield watch
+        yield show
+
+
+def _turns(show: Callable[[str, str], None]) -> Callable[[str, int, int], None]:
+    """Show which turn of how many rounds a measurement is at."""
+    return lambda measurement, turn, rounds: show(measurement, f" ({turn} of {rounds})")
 
 
 def _race(arguments: Arguments) -> Answer:
@@ -112,7 +119,13 @@ def _race(arguments: Arguments) -> Answer:
         done, problems = read_results(out, wanted)
         missing = [heat for heat in wanted if heat not in done and heat not in problems]
         heats = [heat for heat in missing if not heat.library or heat.library in peers]
-        with _race_progress(err, len(heats)) as watch:
+        with _progress(err) as show:
+
+            def watch(heat: "Heat", evaluations: "Sequence[Evaluation]") -> None:
+                at = "".join(f": {e.mean_return:,.0f} at step {e.step:,}, {e.core_seconds / 60:.1f} core-minutes"
+                             for e in evaluations[-1:])  # fmt: skip
+                show(f"{heats.index(heat) + 1} of {len(heats)}: {heat}", at)
+
             _, failures = run(heats, out, peers, watch)
         everything = {*wanted, *choose((), None, {*SEEDS, *(arguments.seeds or ())})}
         results, _ = read_results(out, everything)
@@ -134,26 +147,3 @@ def _race(arguments: Arguments) -> Answer:
         "not_installed": absent,
     }
     return Answer(data, "\n".join(lines), EXIT_FAILURE if problems or failures else 0)
-
-
-@contextlib.contextmanager
-def _race_progress(console: "Console", heats: int) -> Iterator[Callable[["Heat", Sequence["Evaluation"]], None]]:
-    """Show who is running, and how far: one line that changes, or a line for each start where there is no terminal."""
-    from mepg.bench.race import SIDE_BY_SIDE
-
-    begun: dict[Heat, str] = {}
-    with console.status("") as status:
-
-        def watch(heat: "Heat", evaluations: "Sequence[Evaluation]") -> None:
-            if heat not in begun and not console.is_terminal:
-                console.print(f"{len(begun) + 1} of {heats}: {heat}")
-            last = evaluations[-1] if evaluations else None
-            begun[heat] = f"{heat}" + (
-                f": {last.mean_return:,.0f} at step {last.step:,}, {last.core_seconds / 60:.1f} core-minutes"
-                if last
-                else ""
-            )
-            running = list(begun.values())[-SIDE_BY_SIDE:]
-            status.update(f"{len(begun)} of {heats}: " + "; ".join(running))
-
-        yield watch

@@ -38,7 +38,7 @@ def answer(arguments: Arguments) -> Answer:
         lines += [f"  {name:<{width}}  {was} -> {now}" for name, (was, now) in differs.items()]
     if tuned_fields:
         lines += ["", f"Tuned, in place of {name}'s own"]
-        lines += [f"  {field:<{width}}  {v.own} -> {v.used}{v.comment}" for field, v in tuned_fields.items()]
+        lines += [f"  {field:<{width}}  {own} -> {used}" for field, (own, used) in tuned_fields.items()]
     if start_with:
         lines += ["", f"To start with: {algos.START_WITH}"]
     about = {"algorithm": name, "summary": algorithm.summary, "parent": algorithm.parent, "tuned": arguments.tuned}

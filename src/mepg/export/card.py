@@ -65,14 +65,10 @@ def _text(folder: Folder, policy: Policy, evaluations: dict[int, list[Episode]],
     returns = [episode.total for episode in episodes]
     reward = f"{np.mean(returns):.2f} +/- {np.std(returns):.2f}"
     algorithm = algos.find(config.algorithm)
-    settings = settings_of(Config)
-    command = f"mepg train {config.algorithm} --env {config.env}"
-    for name, setting in settings.items():
-        value = getattr(config, name)
-        if value != setting.default or name in ("seed", "steps"):
-            command += f" {setting.as_flag(value)}"
+    settings, changed = settings_of(Config), {"seed", "steps", *config.changed()}
     defaults, fields = describe(algorithm.spec), describe(config.spec)
-    command += "".join(f" --set {name}={text}" for name, text in fields.items() if defaults.get(name) != text)
+    flags = [setting.as_flag(getattr(config, name)) for name, setting in settings.items() if name in changed]
+    flags += [f"--set {name}={text}" for name, text in fields.items() if defaults.get(name) != text]
     unfinished = "" if policy.step == config.steps else f", unfinished: of {config.steps:,}"
     lines = [
         "---",
@@ -92,7 +88,7 @@ def _text(folder: Folder, policy: Policy, evaluations: dict[int, list[Episode]],
         *(f"| {setting.words} (`{setting.flag}`) | {getattr(config, name)} |" for name, setting in settings.items()),
         "",
         "```sh",
-        command,
+        " ".join([f"mepg train {config.algorithm} --env {config.env}", *flags]),
         "```",
         "",
         "## Spec",

@@ -6,6 +6,7 @@ Without a C compiler, the C file is written without the comparison, and the comm
 from __future__ import annotations
 
 import io
+import json
 import timeit
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,15 +23,13 @@ from mepg.core.types import Sizes
 from mepg.envs.env import Env
 from mepg.envs.spaces import Action, Observation
 from mepg.errors import RunFailure
+from mepg.export import standalone
 from mepg.export.c import to_c
 from mepg.export.compiled import find_compiler, run_compiled
-from mepg.export.numpy import to_npz, write_numpy
 from mepg.export.onnx import open_session, to_onnx
 from mepg.export.operations import ACTION, OBS, PolicyProgram, trace
-from mepg.export.standalone import load_policy as load_standalone
-from mepg.export.standalone import run
 from mepg.jax_defaults import with_jax_defaults
-from mepg.storage.files import write_atomic
+from mepg.storage.files import not_writable, to_npz, write_atomic
 from mepg.storage.folder import Folder
 from mepg.storage.policy import Policy, load_policy
 from mepg.training.config import Config
@@ -79,7 +78,7 @@ def open_run(folder: Folder, env_id: str | None = None, *, best: bool = False) -
         policy = policy._replace(exploit=with_jax_defaults(jax.jit(config.build(env.sizes).exploit)))
     spaces, sizes, exploit = env.spaces, config.with_view(env.sizes), config.build_policy(env.sizes)
 
-    def act(state: Any, given: jax.Array) -> jax.Array:
+    def act(state: object, given: jax.Array) -> jax.Array:
         return spaces.actions.scale_in_jax(exploit(state, given))
 
     obs = _collect_observations(policy, env)
@@ -98,29 +97,43 @@ def export_onnx(source: Source, path: Path) -> Exported:
     content = to_onnx(source.program, source.sizes.obs_width, about)
     session = open_session(content)
     checked = _check(source, lambda obs: session.run([ACTION], {OBS: obs})[0])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, content)
-    return checked._replace(files=[path])
+    return Exported(_write({path: content}), *checked)
 
 
 def export_numpy(source: Source, folder: Path) -> Exported:
-    """Write a file of arrays and a short module that needs only NumPy."""
-    content = to_npz(source.program, str(source.about.get("obs", "")))
-    checked = _check(source, load_standalone(io.BytesIO(content)))
-    return checked._replace(files=write_numpy(folder, content))
+    """Write policy.npz with arrays and operations, and policy.py, which needs only NumPy and runs them."""
+    content = policy_npz(source.program, str(source.about.get("obs", "")))
+    checked = _check(source, standalone.load_policy(io.BytesIO(content)))
+    module = Path(standalone.__file__).read_bytes()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise not_writable(folder, error) from None
+    return Exported(_write({folder / "policy.npz": content, folder / "policy.py": module}), *checked)
+
+
+def policy_npz(program: PolicyProgram, layout: str = "") -> bytes:
+    """A file that `np.load` reads with `allow_pickle=False`; `layout` says where an observation's parts are in it."""
+    about = {"operations": np.array(json.dumps(program.operations))} | ({"layout": np.array(layout)} if layout else {})
+    return to_npz({**about, **program.constants})
 
 
 def export_c(source: Source, path: Path) -> Exported:
     """Write one C file. It is compared with the run if there is a C compiler."""
     sizes, compiler = source.sizes, find_compiler()
     header = to_c(source.program, sizes, source.about)
-    checked = Exported([], None, 0, None)
-    if compiler is not None:
-        actions, seconds = run_compiled(compiler, header, sizes, source.obs, CALLS // OBSERVATIONS)
-        checked = Exported([], *_compare(source, actions.reshape(source.actions.shape)), seconds)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, header.encode())
-    return checked._replace(files=[path])
+    if compiler is None:
+        return Exported(_write({path: header.encode()}), None, 0, None)
+    actions, seconds = run_compiled(compiler, header, sizes, source.obs, CALLS // OBSERVATIONS)
+    compared = _compare(source, actions.reshape(source.actions.shape))
+    return Exported(_write({path: header.encode()}), *compared, seconds)
+
+
+def _write(files: dict[Path, bytes]) -> list[Path]:
+    for path, content in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, content)
+    return list(files)
 
 
 def _in_full_precision(config: Config) -> Config:
@@ -141,11 +154,11 @@ def _collect_observations(policy: Policy, env: Env) -> Observation:
     return np.stack(collected)
 
 
-def _check(source: Source, act: Callable[[Observation], Action]) -> Exported:
-    """Compare the actions for a single observation and for a batch. The latency is the median of many calls."""
+def _check(source: Source, act: Callable[[Observation], Action]) -> tuple[float, int, float]:
+    """Difference, ties and latency, of a single observation and a batch. The latency is the median of many calls."""
     actions = np.concatenate([act(source.obs[:1]), act(source.obs[1:])])
     seconds = float(np.median(timeit.repeat(lambda: act(source.obs[:1]), number=1, repeat=CALLS)))
-    return Exported([], *_compare(source, actions), seconds)
+    return *_compare(source, actions), seconds
 
 
 def _compare(source: Source, actions: Any) -> tuple[float, int]:
@@ -165,7 +178,7 @@ def _compare(source: Source, actions: Any) -> tuple[float, int]:
 
 def _ties(program: PolicyProgram, obs: Observation) -> Any:
     """Where the two best choices have the same value, up to rounding, so that either is right. [B]"""
-    values, ties = run(program.operations, program.constants, obs), np.zeros(len(obs), bool)
+    values, ties = standalone.run(program.operations, program.constants, obs), np.zeros(len(obs), bool)
     for operation in program.operations:
         if operation.name == "argmax":
             ranked = np.sort(np.moveaxis(values[operation.inputs[0]], operation.attributes["axis"], 0), axis=0)

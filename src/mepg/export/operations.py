@@ -47,7 +47,7 @@ class PolicyProgram(NamedTuple):
 
 
 @with_jax_defaults
-def trace(act: Callable[[Any, jax.Array], jax.Array], state: Any, obs_size: int) -> PolicyProgram:
+def trace(act: Callable[[Any, jax.Array], jax.Array], state: object, obs_size: int) -> PolicyProgram:
     """`act(state, obs)` as a program on observations. Whatever depends on the state alone is computed here."""
     (batch,) = export.symbolic_shape("batch")
     jaxpr = jax.make_jaxpr(act)(state, jax.ShapeDtypeStruct((batch, obs_size), jnp.float32))
@@ -67,7 +67,7 @@ class _Builder:
         self.constants: Arrays = {}
         self.operations: list[Operation] = []
 
-    def constant(self, value: Any, name: str | None = None) -> str:
+    def constant(self, value: object, name: str | None = None) -> str:
         """Add a constant. Integers become int64, which NumPy and ONNX use for indices and shapes."""
         array = np.asarray(value)
         name = name or f"constant.{len(self.constants)}"
@@ -117,7 +117,7 @@ _ELEMENTWISE = {
 _DTYPES = {"f": "float32", "i": "int64", "u": "int64", "b": "bool"}  # in a program, by NumPy's kind
 
 
-def _static_shape(shape: Sequence[Any], batch_size: Any) -> list[Any]:
+def _static_shape(shape: Sequence[Any], batch_size: int | None) -> list[Any]:
     """A shape as integers, with `batch_size` for the batch's size, which is symbolic."""
     return [int(length) if isinstance(length, int | np.integer) else batch_size for length in shape]
 

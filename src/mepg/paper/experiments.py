@@ -1,4 +1,4 @@
-"""Every table and figure of the paper that needs runs, or counts parameters: rows, environments and metric.
+"""Every table and figure of the paper that needs runs, or counts parameters: rows, environments and unit.
 
 An experiment asks for runs; a plan says how long they are and how many. Several experiments may ask for the
 same run: `jobs` gives each once, and `experiments_of` finds all that ask for it.
@@ -16,6 +16,7 @@ from mepg.algos import algorithms, find, tuned_settings
 from mepg.envs.simulators import full_id
 from mepg.errors import UsageError, unknown
 from mepg.paper.tasks import PAPER_TASKS
+from mepg.report.tables import Unit
 from mepg.scheduler.jobs import Job
 from mepg.settings import apply_settings
 from mepg.training.config import Config
@@ -48,7 +49,7 @@ class Experiment(NamedTuple):
     title: str
     rows: tuple[Row, ...]
     envs: tuple[str, ...]
-    metric: Literal["return", "seconds", "parameters"] = "return"
+    unit: Unit = "return"
     shown_as: Literal["table", "curves", "heat map"] = "table"
     beside: str = ""  # a file of curves that others published: see `others`
 
@@ -145,10 +146,10 @@ FAMILIES, NOT_IN_PAPER = tuple(_FAMILIES), tuple(_NOT_IN_PAPER)
 EXPERIMENTS = {
     "table1": Experiment("Returns, four tasks", _NINE, FOUR_TASKS),
     "table2": Experiment("Ablations, four tasks", _ABLATIONS, FOUR_TASKS),
-    "table3": Experiment("Run time, four tasks", _SEVEN, FOUR_TASKS, "seconds"),
+    "table3": Experiment("Run time, four tasks", _SEVEN, FOUR_TASKS, "minutes"),
     "table4": Experiment("Parameters, four tasks", _PARAMETER_ROWS, FOUR_TASKS, "parameters"),
     "table6": Experiment("Returns, eight tasks", _SEVEN, ALL_TASKS),
-    "table7": Experiment("Run time, eight tasks", _SEVEN, ALL_TASKS, "seconds"),
+    "table7": Experiment("Run time, eight tasks", _SEVEN, ALL_TASKS, "minutes"),
     "table8": Experiment("Ablations of ME-DDPG", _ME_DDPG, ALL_TASKS),
     "table9": Experiment("Ablations of ME-SAC", _ME_SAC, ALL_TASKS),
     "table10": Experiment("Parameters, eight tasks", _PARAMETER_ROWS, ALL_TASKS, "parameters"),
@@ -181,7 +182,7 @@ class Selection(NamedTuple):
 
     def configs(self, row: Row, env: str) -> list[Config]:
         """The runs that one cell asks for: one a seed, or none where parameters are counted."""
-        if self.experiment.metric == "parameters":
+        if self.experiment.unit == "parameters":
             return []
         return [replace(_config(row, self.plan), env=env, seed=seed) for seed in self.seeds]
 
@@ -285,9 +286,11 @@ def canonical(row: Row) -> tuple[str, tuple[str, ...]]:
 def _config(row: Row, plan: Plan) -> Config:
     """What a row's runs have in common."""
     algorithm, settings = canonical(row)
-    length = {name: getattr(plan, name) for name in ("steps", "eval_every", "eval_episodes")}
     tuned = tuned_settings(algorithm) if plan.tuned else ()
-    return Config.make(algorithm, (*tuned, *settings, *plan.settings), env=ALL_TASKS[0], **length)
+    return Config.make(
+        algorithm, (*tuned, *settings, *plan.settings), env=ALL_TASKS[0],
+        steps=plan.steps, eval_every=plan.eval_every, eval_episodes=plan.eval_episodes,
+    )  # fmt: skip
 
 
 Key = tuple[object, ...]

@@ -10,7 +10,6 @@ from mepg.errors import UsageError
 from mepg.paper.experiments import ALL_TASKS, NOT_IN_PAPER, Selection, select
 from mepg.paper.others import CAPTION, HOURS_CAPTION, published_curves, sources
 from mepg.paper.tables import divided_by_best, find_selections, improvements, paper_table, runs_of, title_of
-from mepg.report.cost import describe_sources, find_speeds, with_hours
 from mepg.report.figures import make_curves
 from mepg.report.long_format import PublishedCurve, on_environments, read_long_format, to_long_format
 from mepg.report.page import (
@@ -61,9 +60,7 @@ def write_report(
     in that format, drawn beside the runs.
     """
     published = {path: read_long_format(path) for path in baselines}
-    speeds = find_speeds(paths)
-    collected, problems = collect(paths)
-    runs = with_hours(collected, speeds)
+    runs, problems = collect(paths)
     selections = find_selections(runs)
     of_paper = any(selection.name not in NOT_IN_PAPER for selection in selections)
     counted = [name for name in TABLES["Parameters"] if of_paper or name in experiments]
@@ -79,17 +76,13 @@ def write_report(
     others = [curve for path, curves in published.items() for curve in _require_comparable(path, curves, runs)]
     if long is not None:
         write_file(long, to_long_format(runs))
-    page = Page(runs, problems, hours_note=describe_sources(runs, speeds))
-    if not selections:
-        return write_page(
-            page._replace(before_overview=variant_sections(runs, baselines=others), after_overview=tables), out
-        )
     curves = _curves_blocks(selections, runs, others)
     planned = set().union(*(selection.all_configs() for selection in selections))
     unplanned = [run for run in runs if run.config.on_any_backend not in planned]
+    title, note = ("Other runs", OTHERS_NOTE) if selections else ("Runs", "")
     sections = [Section("curves", "Learning curves", curves, CURVES_NOTE)] if curves else []
-    sections += [*tables, *variant_sections(unplanned, "Other runs", OTHERS_NOTE, others)]
-    return write_page(page._replace(after_overview=sections, plans=_progress(selections, runs)), out)
+    sections += [*tables, *variant_sections(unplanned, title, note, others)]
+    return write_page(Page(runs, problems, sections, _progress(selections, runs)), out)
 
 
 def _require_comparable(path: Path, curves: Sequence[PublishedCurve], runs: Sequence[Run]) -> Sequence[PublishedCurve]:

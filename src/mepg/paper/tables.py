@@ -27,17 +27,16 @@ from mepg.paper.others import published_rows, sources
 from mepg.paper.tasks import PAPER_TASKS
 from mepg.report.runs import Run
 from mepg.report.statistics import bootstrap, probability_of_improvement
-from mepg.report.tables import Cell, Improvement, Published, Table, TableRow, Unit, make_row
+from mepg.report.tables import Cell, Improvement, Published, Table, TableRow, make_row
 from mepg.words import many
 
 PAPERS_OWN = ("ME-SAC", "ME-DDPG")  # algorithms
-UNITS: dict[str, Unit] = {"return": "return", "seconds": "minutes", "parameters": "parameters"}
 
 
 def paper_table(selection: Selection, runs: Iterable[Run]) -> Table:
     """The experiment's table from those runs that are its own."""
     experiment, rows = selection.experiment, []
-    unit, members = UNITS[experiment.metric], runs_of(selection, runs)
+    unit, members = experiment.unit, runs_of(selection, runs)
     for row in experiment.rows:
         if unit == "parameters":
             made = TableRow(row.label, row.algorithm, tuple(_count(row.algorithm, env) for env in experiment.envs))
@@ -167,12 +166,12 @@ def _notes(selection: Selection, rows: Sequence[TableRow]) -> list[str]:
     notes = {
         "return": "Ours: the five best evaluations of a run, averaged, then mean and standard deviation over runs "
         "(D17).",
-        "seconds": "Minutes of training a run, without evaluation. They depend on the machine: compare one row with "
+        "minutes": "Minutes of training a run, without evaluation. They depend on the machine: compare one row with "
         "another, not ours with the paper's.",
         "parameters": "Thousands, target networks included, as the paper counts: Gaussians without log-std (D11).",
     }  # fmt: skip
-    found = [notes[experiment.metric]]
-    if experiment.metric == "return" and any(row.label == "DDPG" for row in rows):
+    found = [notes[experiment.unit]]
+    if experiment.unit == "return" and any(row.label == "DDPG" for row in rows):
         found.append("DDPG: the paper prints one set of returns in Table 1 and another in Tables 2, 6 and 8 (D14).")
     if any(row.iqm is not None for row in rows):
         found.append(
@@ -188,7 +187,7 @@ def _notes(selection: Selection, rows: Sequence[TableRow]) -> list[str]:
                 f"one evaluation each, to be read beside our last evaluation ({sources(experiment.beside)}). v4 is not "
                 "v5: our SAC on v5 beside their SAC on v4 shows how far they can be compared."
             )
-    elif experiment.metric != "parameters" and not plan.is_papers:
+    elif experiment.unit != "parameters" and not plan.is_papers:
         found.append(f"Not the paper's plan: {plan.difference}. So the differences do not test the paper's numbers.")
     return found
 

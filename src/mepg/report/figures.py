@@ -16,12 +16,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mepg.report.long_format import PublishedCurve, on_environments
-from mepg.report.runs import Evaluated, Run
+from mepg.report.runs import Run
 from mepg.report.statistics import Floats
 from mepg.report.tables import group_variants, short_name
 from mepg.storage.files import write_atomic
 from mepg.training.loop import Evaluations
 from mepg.words import many
+
+Evaluated = Run | PublishedCurve  # what a learning curve is drawn of
 
 WINDOW = 10  # evaluations, for the paper's 200; fewer for shorter runs
 INK, LINE = "#444444", "#1f5fa8"

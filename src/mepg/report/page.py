@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import quote
 
 import jinja2
@@ -87,10 +87,8 @@ class Page(NamedTuple):
 
     runs: Sequence[Run]
     problems: Sequence[Problem]
-    before_overview: Sequence[Section] = ()
-    after_overview: Sequence[Section] = ()
+    sections: Sequence[Section]
     plans: Sequence[PlanProgress] = ()  # of a paper, if runs belong to them
-    hours_note: str = ""  # where core-hours come from, if they are known
 
 
 class Report(NamedTuple):
@@ -110,9 +108,7 @@ class Inspected(NamedTuple):
     picture: bytes | None  # None: another seed of the same variant is drawn
 
 
-def variant_sections(
-    runs: Sequence[Run], title: str = "Runs", note: str = "", baselines: Sequence[PublishedCurve] = ()
-) -> list[Section]:
+def variant_sections(runs: Sequence[Run], title: str, note: str, baselines: Sequence[PublishedCurve]) -> list[Section]:
     """Curves and tables of any runs, if there are any."""
     curves = variant_curves(runs, baselines)
     blocks = [CurvesBlock(curves)] if curves.panels else []
@@ -124,7 +120,7 @@ def write_page(page: Page, out: Path) -> Report:
     """The page at `out`, and its tables and figures in a folder beside it."""
     inspected, unreadable = _inspected(page.runs)
     page = page._replace(problems=[*page.problems, *unreadable])
-    blocks = [block for section in (*page.before_overview, *page.after_overview) for block in section.blocks]
+    blocks = [block for section in page.sections for block in section.blocks]
     figures = [block for block in blocks if isinstance(block, CurvesBlock)]
     files: dict[str, bytes] = {}
     for block in blocks:
@@ -215,7 +211,7 @@ def _versions(runs: Sequence[Run]) -> dict[str, str]:
     return {name: text(versions) for name, versions in counts.items()}
 
 
-def _render(**content: Any) -> str:
+def _render(**content: object) -> str:
     loader = jinja2.PackageLoader("mepg.report", "templates")
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +23,6 @@ from mepg.words import many
 FILES_OF_A_RUN = {"evaluations.npz", "metrics.csv", "policy.safetensors", "result.json", ".run.json.writing"}
 
 
-class Seconds(NamedTuple):
-    """Seconds since the beginning at each evaluation, from metrics.csv. None: not known."""
-
-    processor: Floats | None = None
-    wall: Floats | None = None
-
-
 class Run(NamedTuple):
     """What a run has measured: all of it, or so far if it is not finished."""
 
@@ -39,11 +32,9 @@ class Run(NamedTuple):
     returns: Floats  # [T, episodes]
     finished: bool
     seconds: float | None  # None until it is finished
-    eval_seconds: float  # of these, 0 where it is not recorded
+    eval_seconds: float  # of these
     versions: dict[str, str]  # that it was started with
-    seconds_at: Seconds
-    hours: Floats | None = None  # core-hours: see `cost`
-    hours_from: Literal["processor time", "benchmark", "wall clock"] | None = None
+    hours: Floats | None  # core-hours at each evaluation: processor time, evaluations aside; None: not recorded
 
     @property
     def env(self) -> str:
@@ -65,19 +56,6 @@ class Run(NamedTuple):
         return None if self.seconds is None else self.seconds - self.eval_seconds
 
 
-class Evaluated(Protocol):
-    """What a learning curve needs of a run, ours or published by others."""
-
-    @property
-    def env(self) -> str: ...
-    @property
-    def steps(self) -> npt.NDArray[np.int64]: ...
-    @property
-    def means(self) -> Floats: ...
-    @property
-    def hours(self) -> Floats | None: ...
-
-
 class Problem(NamedTuple):
     """A folder that was left out, and why."""
 
@@ -93,7 +71,7 @@ def read_run(path: Path) -> Run:
         result = folder.result(config)
         versions = folder.versions()
         steps, returns = _evaluations(folder, config, result)
-        seconds_at = _seconds_at(folder, result, steps)
+        hours = _core_hours(folder, result, steps)
         if result is not None:
             _check_policies(folder, config)
     except Damaged as damage:
@@ -101,7 +79,7 @@ def read_run(path: Path) -> Run:
     except (OSError, RecursionError, MemoryError, OverflowError, ValueError, KeyError) as error:
         raise UsageError(f"{path} cannot be read: {type(error).__name__}: {error}") from None
     seconds, eval_seconds = (None, 0.0) if result is None else _check_result(folder, config, result.summary, returns)
-    return Run(path, config, steps, returns, result is not None, seconds, eval_seconds, versions, seconds_at)
+    return Run(path, config, steps, returns, result is not None, seconds, eval_seconds, versions, hours)
 
 
 def collect(paths: Iterable[Path]) -> tuple[list[Run], list[Problem]]:
@@ -186,32 +164,25 @@ def _evaluations(folder: Folder, config: Config, result: Result | None) -> tuple
     return np.array(list(evaluations), np.int64), returns.reshape(len(evaluations), config.eval_episodes)
 
 
-def _seconds_at(folder: Folder, result: Result | None, steps: npt.NDArray[np.int64]) -> Seconds:
-    """From metrics.csv. A finished run's has to match its checksum; an unfinished one can do without."""
-    if result is not None:
-        sealed = result.files.get(folder.metrics_file.name)
-        return Seconds() if sealed is None else _read_seconds(folder.metrics(sealed), steps)
+def _core_hours(folder: Folder, result: Result | None, steps: npt.NDArray[np.int64]) -> Floats | None:
+    """From metrics.csv. A finished run's has to match its checksum; an unfinished one can do without.
+
+    None unless they are recorded throughout, and grow.
+    """
     try:
-        return _read_seconds(folder.metrics(), steps)
-    except (Damaged, ValueError, KeyError):
-        return Seconds()
-
-
-def _read_seconds(metrics: list[dict[str, str]], steps: npt.NDArray[np.int64]) -> Seconds:
-    known_steps = np.array([float(row["time/total_timesteps"]) for row in metrics])
-    fps, processor = (
-        np.array([float(row.get(name) or "nan") for row in metrics]) for name in ("time/fps", "time/processor_seconds")
-    )
-    wall = np.cumsum(np.diff(known_steps, prepend=0.0) / np.maximum(fps, 1e-9))
-    return Seconds(_interpolated(steps, known_steps, processor), _interpolated(steps, known_steps, wall))
-
-
-def _interpolated(steps: npt.NDArray[np.int64], known_steps: Floats, seconds: Floats) -> Floats | None:
-    """Seconds at these steps; None unless they are known throughout, and grow."""
-    if not len(known_steps) or not (np.diff(seconds, prepend=0.0) >= 0).all() or not seconds[-1] < 1e12:
+        rows = folder.metrics() if result is None else folder.sealed_metrics(result)
+        at, seconds = (
+            np.array([float(row.get(name) or "nan") for row in rows])
+            for name in ("time/total_timesteps", "time/processor_seconds")
+        )
+    except (Damaged, ValueError):
+        if result is not None:
+            raise
         return None
-    interpolated: Floats = np.interp(steps, [0.0, *known_steps], [0.0, *seconds])
-    return interpolated
+    if not len(at) or not (np.diff(seconds, prepend=0.0) >= 0).all() or not seconds[-1] < 1e12:
+        return None
+    hours: Floats = np.interp(steps, [0.0, *at], [0.0, *seconds]) / 3600
+    return hours
 
 
 def _check_policies(folder: Folder, config: Config) -> None:
@@ -221,18 +192,18 @@ def _check_policies(folder: Folder, config: Config) -> None:
             require_same_run(path, read_sealed_arrays(path)[1], config)
 
 
-def _check_result(folder: Folder, config: Config, result: dict[str, Any], returns: Floats) -> tuple[float, float]:
+def _check_result(folder: Folder, config: Config, result: dict[str, float], returns: Floats) -> tuple[float, float]:
     """The run's seconds and those that evaluation took, once the result agrees with what was measured."""
 
-    def number(name: str, default: float | None = None) -> float:
+    def number(name: str) -> float:
         try:
-            return finite(result.get(name, default))
+            return finite(result.get(name))
         except ValueError as error:
             raise UsageError(f"{folder.result_file}: {name} = {error}") from None
 
     if number("steps") != config.steps or not np.isclose(number("final_return"), returns[-1].mean()):
         raise UsageError(f"{folder.result_file} does not agree with {folder.evaluations_file.name}")
-    seconds, eval_seconds = number("seconds"), number("eval_seconds", 0.0)
+    seconds, eval_seconds = number("seconds"), number("eval_seconds")
     if not 0 <= eval_seconds <= seconds:
         raise UsageError(f"{folder.result_file} says that {eval_seconds} of {seconds} seconds went into evaluation")
     return seconds, eval_seconds

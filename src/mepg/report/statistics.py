@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,8 @@ from mepg.errors import UsageError, unknown
 Floats = npt.NDArray[np.float64]
 Scores = Mapping[str, Sequence[float] | Floats]  # for each task its runs, of which tasks may have different numbers
 Tasks = list[Floats]  # for each task [..., runs]: leading axes are resamples
+
+Score = TypeVar("Score", float, Floats)
 
 CONFIDENCE = 0.95
 
@@ -33,7 +35,7 @@ class Estimate(NamedTuple):
     high: float
 
 
-def normalise(score: Any, env: str) -> Any:
+def normalise(score: Score, env: str) -> Score:
     """A return, or an array of them, on the scale where the task's reference scores are 0 and 1."""
     if env not in REFERENCE:
         raise unknown("environment with reference scores", env, REFERENCE)

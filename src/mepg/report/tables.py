@@ -192,11 +192,11 @@ def to_csv(table: Table, improvements: Sequence[Improvement] = ()) -> str:
     for row in table.rows:
         head = shared | {"row": not_a_formula(row.label), "algorithm": row.algorithm, "dropout_p": row.dropout_p}
         for cell in row.cells:
-            numbers = {name: getattr(cell, name) for name in ("ours", "std", "difference", "final", "final_std")}
-            numbers |= _interval_columns(cell.iqm)
+            numbers = {"ours": cell.ours, "std": cell.std, "difference": cell.difference}
+            numbers |= {"final": cell.final, "final_std": cell.final_std} | _interval_columns(cell.iqm)
             if cell.published is not None:
                 numbers |= {"published": cell.published.value, "published_std": cell.published.std}
-            counts = {name: getattr(cell, name) for name in ("found", "wanted", "unfinished")}
+            counts = {"found": cell.found, "wanted": cell.wanted, "unfinished": cell.unfinished}
             writer.writerow(head | {"env": not_a_formula(cell.env), "unit": table.unit} | _digits(numbers) | counts)
         if row.iqm is not None:
             numbers = _interval_columns(row.iqm)

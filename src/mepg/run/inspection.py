@@ -23,17 +23,19 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from mepg.core.spec import CriticSpec
 from mepg.core.types import Array, Key
 from mepg.envs.env import Env
 from mepg.errors import UsageError
 from mepg.jax_defaults import with_jax_defaults
-from mepg.storage.checkpoint import Checkpoints
+from mepg.storage.checkpoint import Checkpoints, PyTree
 from mepg.storage.files import Damaged, count, finite, path_exists, read_sealed, write_sealed
 from mepg.storage.folder import Folder
 from mepg.storage.policy import Policy, load_policy
 from mepg.training import evaluate
 from mepg.training.keys import episode_seed, jax_key
 from mepg.training.queries import AgentQueries
+from mepg.training.replay import FloatArray
 
 FORMAT = 2
 NEGLIGIBLE = 0.01  # the rest of a return is ignored once its weight gamma^n is at most this
@@ -103,7 +105,7 @@ class Inspection(NamedTuple):
             return None
         return self.noise.two_masks[-1] / self.noise.one_mask[-1]
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, object]:
         """The figures, without what is only drawn."""
         figures = {name: value for name, value in self._asdict().items() if not isinstance(value, Trace | MaskNoise)}
         derived = {name: getattr(self, name) for name in ("mean_q", "bound_bias", "noise_ratio")}
@@ -123,7 +125,7 @@ def inspect_run(folder: Folder, episodes: int, seed: int, env_id: str | None = N
             f"at discount {config.spec.discount:g}"
         )
     q, std, truth = (np.concatenate([np.array(trace[i]) for trace in traces]) for i in range(3))
-    pessimism = getattr(config.spec, "pessimism", None)
+    pessimism = config.spec.pessimism if isinstance(config.spec, CriticSpec) else None
     chosen = np.unique(np.linspace(0, len(q) - 1, min(POINTS, len(q))).round().astype(int))
     return Inspection(
         run=folder.path.resolve().name,
@@ -154,7 +156,7 @@ class Player:
         self._queries = AgentQueries(self.policy.config.build(env.sizes), self.policy.config.seed)
         beliefs = self._queries.beliefs
 
-        def play(state: Any, obs: Array, key: Key, episode: Array, step: Array) -> tuple[Array, Array]:
+        def play(state: PyTree, obs: Array, key: Key, episode: Array, step: Array) -> tuple[Array, Array]:
             k_episode, k_steps = jax.random.split(jax.random.fold_in(key, episode))
             return beliefs.evaluated_policy(state, obs, k_episode, jax.random.fold_in(k_steps, step))
 
@@ -172,7 +174,7 @@ class Player:
         q, std = self._moments(obs[:count], actions[:count])
         return Trace(q.tolist(), std.tolist(), truth[:count].tolist()), min(limit, len(rewards)) - count
 
-    def _episode(self, seed: int, number: int, most: int) -> tuple[Any, Any, Floats, Floats, bool]:
+    def _episode(self, seed: int, number: int, most: int) -> tuple[FloatArray, FloatArray, Floats, Floats, bool]:
         """States [T, S], actions [T, A], rewards and entropy bonuses [T], and whether it ended by itself."""
         key = jax_key(seed, "belief")
         obs, rows, ended = self.env.reset(episode_seed(seed, "eval", number)), [], False
@@ -186,7 +188,7 @@ class Player:
         states, actions, rewards, bonuses = zip(*rows, strict=True)
         return np.array(states), np.array(actions), np.array(rewards, float), np.array(bonuses, float), ended
 
-    def _moments(self, obs: Any, actions: Any) -> tuple[Floats, Floats]:
+    def _moments(self, obs: FloatArray, actions: FloatArray) -> tuple[Floats, Floats]:
         """Mean and standard deviation of Q. [T], [T]"""
         means, variances = [np.zeros(0)], [np.zeros(0)]
         for at in range(0, len(obs), BATCH):
@@ -236,9 +238,8 @@ def _metrics(folder: Folder, policy: Policy) -> list[dict[str, str]]:
     result = folder.result(policy.config)
     try:
         if result is not None:
-            sealed = result.files.get(folder.metrics_file.name)
-        else:
-            sealed = Checkpoints(folder.path, policy.config).metrics(policy.step)
+            return folder.sealed_metrics(result)
+        sealed = Checkpoints(folder.path, policy.config).metrics(policy.step)
         return [] if sealed is None else folder.metrics(sealed)
     except Damaged as damage:
         raise UsageError(f"{folder.path}: {damage}") from None

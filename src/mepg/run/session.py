@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import jax
 import numpy as np
@@ -17,6 +17,7 @@ from mepg.envs.spaces import Spaces
 from mepg.envs.watchdog import Watchdog
 from mepg.errors import RunFailure, UsageError, with_cause
 from mepg.storage.checkpoint import Checkpoint, Checkpoints, TimeSpent
+from mepg.storage.data import with_data
 from mepg.storage.files import (
     Checksum,
     Damaged,
@@ -33,6 +34,7 @@ from mepg.storage.logs import check, open_logs
 from mepg.storage.policy import best_step, save_best, save_policy
 from mepg.training.assembly import open_loop
 from mepg.training.config import Config, SessionOptions
+from mepg.training.data import Data
 from mepg.training.evaluate import mean_return
 from mepg.training.loop import Evaluations, Record
 from mepg.words import many
@@ -45,8 +47,13 @@ class Session:
     bits as a run that never stopped.
     """
 
-    def __init__(self, config: Config, path: Path, options: SessionOptions | None = None) -> None:
+    def __init__(
+        self, config: Config, path: Path, options: SessionOptions | None = None, data: Data | None = None
+    ) -> None:
+        """`data`: the config's, if it has any and they have been read already."""
         self._options = options or SessionOptions()
+        if data is None:
+            config, data = with_data(config)
         check(self._options.log)
         self.folder = Folder(path)
         if self.folder.finished(config) is not None:
@@ -55,23 +62,23 @@ class Session:
             config = replace(config, backend=self.folder.config().backend)  # a run keeps the one it began with
         self.config = config
         self._require_replay()
-        self.result: dict[str, Any] | None = None  # until the run is finished
+        self.result: dict[str, float] | None = None  # until the run is finished
         self.latest: dict[str, float] = {}  # of every metric
         self.notes: list[str] = []  # for the user
         self.stopped_by: str | None = None  # the signal's name, if one ended this session
         self._open = contextlib.ExitStack()
         with self._open:  # closes what was opened, if anything goes wrong
-            self._prepare()
+            self._prepare(data)
             self._open = self._open.pop_all()
 
-    def _prepare(self) -> None:
+    def _prepare(self, data: Data | None) -> None:
         watchdog = None
         if (limit := self._options.step_timeout) is not None:
             watchdog = self._open.enter_context(contextlib.closing(Watchdog(limit, self.config.env)))
         self._watchdog = watchdog
         try:
             with _memory_errors_of_jax():
-                self.loop = self._open.enter_context(open_loop(self.config, watchdog))
+                self.loop = self._open.enter_context(open_loop(self.config, watchdog, data))
         except MemoryError as error:
             raise UsageError(with_cause("this run does not fit into memory", error)) from None
         self.config = self.loop.config
@@ -231,7 +238,7 @@ class Session:
         if path_exists(self.folder.result_file):
             raise UsageError(f"{self.folder.path} cannot be made longer: its checkpoints are damaged")
         if steps:
-            self.loop.replay.count = 0
+            self.loop.replay.clear()
             self.notes.append("no checkpoint is intact: starting from the beginning")
 
     def _forget_the_shorter_run(self) -> None:
@@ -334,7 +341,7 @@ def mean_returns(evaluations: Evaluations) -> list[float]:
     return [mean_return(episodes) for episodes in evaluations.values()]
 
 
-def summary(evaluations: Evaluations, spent: TimeSpent) -> dict[str, Any]:
+def summary(evaluations: Evaluations, spent: TimeSpent) -> dict[str, float]:
     """What a run came to: the paper's metric (D17) and the plain ones beside it."""
     means = mean_returns(evaluations)
     last_step, last = list(evaluations.items())[-1]

@@ -12,6 +12,7 @@ from mepg.errors import UsageError
 from mepg.scheduler.jobs import Job
 from mepg.scheduler.local import Process
 from mepg.scheduler.schedule import MAX_ATTEMPTS, POLL_INTERVAL
+from mepg.storage.files import JsonObject
 from mepg.training.config import Config
 
 KILLED = -9
@@ -20,7 +21,7 @@ KILLED = -9
 class Task:
     """A run somewhere on the cluster."""
 
-    def __init__(self, ray: Any, reference: Any) -> None:
+    def __init__(self, ray: Any, reference: object) -> None:
         self._ray, self._reference = ray, reference
 
     def poll(self) -> int | None:
@@ -74,7 +75,7 @@ def _check_reachable(address: str | None) -> None:
         raise UsageError(f"no Ray cluster at {address}: {error.strerror or error}") from None
 
 
-def run_on_node(config: dict[str, Any], folder: str, log: str) -> int:
+def run_on_node(config: JsonObject, folder: str, log: str) -> int:
     """Executed on a node: start the same process as the local engine does, and return its exit status."""
     import_named(config["algorithm"])
     process = Process(Job(Config.from_json(config), Path(folder)), Path(log), None)

@@ -26,6 +26,7 @@ from mepg.storage.files import (
     Arrays,
     Checksum,
     Damaged,
+    JsonObject,
     count,
     finite,
     list_names,
@@ -41,6 +42,7 @@ from mepg.training.replay import Replay
 from mepg.words import many
 
 FORMAT = 6
+PyTree = Any  # of arrays: an agent's state, or its networks; JAX has no better type
 KEEP_LAST = 2  # checkpoints: the last one, and the one before in case the last is damaged
 
 
@@ -136,9 +138,19 @@ class Checkpoints:
         content = self._manifest(step)
         try:
             snapshot = self._snapshot(content, like)
-            chunks = [ReplayChunk(count(start), count(stop), str(sha256)) for start, stop, sha256 in content["replay"]]
-            rows, spent = count(content["rows"]), TimeSpent(*map(finite, content["seconds"]))
+            spent = TimeSpent(*map(finite, content["seconds"]))
             metrics = _checksum(content["metrics"])
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise Damaged(f"{self._path(step, 'json').name}: {error!r}") from None
+        self._chunks = self.load_replay(step, replay)
+        return Checkpoint(snapshot, spent, metrics)
+
+    def load_replay(self, step: int, replay: Replay) -> list[ReplayChunk]:
+        """Put back the replay buffer as it was at `step`, from the chunks that are returned. Else `Damaged`."""
+        content = self._manifest(step)
+        try:
+            chunks = [ReplayChunk(count(start), count(stop), str(sha256)) for start, stop, sha256 in content["replay"]]
+            rows = count(content["rows"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise Damaged(f"{self._path(step, 'json').name}: {error!r}") from None
         if _gaps(chunks, rows - min(rows, replay.capacity), rows):
@@ -148,8 +160,7 @@ class Checkpoints:
             if block is None or block.shape != (chunk.stop - chunk.start, replay.width) or block.dtype != np.float32:
                 raise Damaged(f"{chunk.name} does not hold the rows that its name says")
             replay.restore(chunk.start, block)
-        self._chunks = chunks
-        return Checkpoint(snapshot, spent, metrics)
+        return chunks
 
     def load_agent(self, step: int) -> tuple[Arrays, int]:
         """Only the agent's arrays at `step`, and the number of the next episode."""
@@ -167,7 +178,7 @@ class Checkpoints:
         """Remove the replay buffer, which a finished run no longer needs."""
         shutil.rmtree(self.replay_folder, ignore_errors=True)
 
-    def _manifest(self, step: int) -> dict[str, Any]:
+    def _manifest(self, step: int) -> JsonObject:
         path = self._path(step, "json")
         content = read_sealed(path)
         if content.get("format") != FORMAT:
@@ -176,10 +187,10 @@ class Checkpoints:
             raise Damaged(f"{path.name} belongs to another run or step")
         return content
 
-    def _arrays(self, content: dict[str, Any]) -> Arrays:
+    def _arrays(self, content: JsonObject) -> Arrays:
         return read_arrays(self._path(content["step"], "safetensors"), str(content["state"]))
 
-    def _snapshot(self, content: dict[str, Any], like: Snapshot) -> Snapshot:
+    def _snapshot(self, content: JsonObject, like: Snapshot) -> Snapshot:
         arrays = self._arrays(content)
         episodes = [count(number) for number in content["episodes"]]
         if len(episodes) != len(like.episodes):
@@ -188,12 +199,12 @@ class Checkpoints:
             step=content["step"],
             state=unflatten(arrays, like.state, "agent"),
             carry=unflatten(arrays, like.carry, "carry"),
-            next_actions=_alike(arrays["next_actions"], like.next_actions),
+            next_actions=_alike(arrays, "next_actions", like.next_actions),
             episodes=episodes,
-            actions=[_alike(arrays[f"actions.{i}"], taken, axis=1) for i, taken in enumerate(like.actions)],
+            actions=[_alike(arrays, f"actions.{i}", taken, axis=1) for i, taken in enumerate(like.actions)],
             recent=_episodes(content["recent"]),
             evaluations={count(step): _episodes(episodes) for step, episodes in content["evaluations"]},
-            sums=_alike(arrays["sums"], like.sums),
+            sums=_alike(arrays, "sums", like.sums),
         )
 
     def _prune(self, step: int) -> None:
@@ -233,47 +244,36 @@ def _checksum(data: Any) -> Checksum | None:
         raise Damaged(f"{data!r} is not a checksum") from None
 
 
-def _alike(array: npt.NDArray[Any], like: npt.NDArray[Any], axis: int = 0) -> npt.NDArray[Any]:
-    """The array, if it is finite and has the type of `like`, and its shape from `axis` on; else a ValueError."""
-    same = array.dtype == like.dtype and array.ndim == like.ndim and array.shape[axis:] == like.shape[axis:]
-    if not same or not np.isfinite(array).all():
-        raise ValueError(
-            f"{array.dtype}{list(array.shape)} where there should be finite {like.dtype}{list(like.shape)}"
-        )
-    return array
-
-
 def _gaps(chunks: list[ReplayChunk], first: int, last: int) -> bool:
     """Whether rows `first` to `last` are not all covered, chunk after chunk; chunks may overlap."""
     contiguous = all(after.start <= before.stop <= after.stop for before, after in itertools.pairwise(chunks))
     return not (chunks and contiguous and chunks[0].start <= first and chunks[-1].stop == last)
 
 
-def flatten(tree: Any, prefix: str) -> Arrays:
+def flatten(tree: PyTree, prefix: str) -> Arrays:
     """A pytree's arrays by their paths: {"agent.actor.params.0.w": ...}."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     return {_name(prefix, path): np.asarray(leaf) for path, leaf in leaves}
 
 
-def unflatten(arrays: Arrays, template: Any, prefix: str) -> Any:
+def unflatten(arrays: Arrays, template: PyTree, prefix: str) -> PyTree:
     """The pytree of `template`'s structure, shapes and types that `flatten` took apart."""
-    leaves, structure = jax.tree_util.tree_flatten_with_path(template)
-    found = []
-    for path, expected in leaves:
-        name = _name(prefix, path)
-        if name not in arrays:
-            raise Damaged(f"{name} is missing")
-        if arrays[name].shape != expected.shape or arrays[name].dtype != expected.dtype:
-            raise Damaged(
-                f"{name} is {arrays[name].dtype}{list(arrays[name].shape)}, not {expected.dtype}{list(expected.shape)}"
-            )
-        if not np.isfinite(arrays[name]).all():
-            raise Damaged(f"{name} holds a number that is not finite")
-        found.append(arrays[name])
-    return jax.tree_util.tree_unflatten(structure, found)
+    return jax.tree_util.tree_map_with_path(lambda path, like: _alike(arrays, _name(prefix, path), like), template)
 
 
-def _name(prefix: str, path: Any) -> str:
+def _alike(arrays: Arrays, name: str, like: npt.NDArray[Any] | jax.ShapeDtypeStruct, axis: int = 0) -> npt.NDArray[Any]:
+    """The array of that name, if it is finite and has the type of `like`, and its shape from `axis` on."""
+    if name not in arrays:
+        raise Damaged(f"{name} is missing")
+    array = arrays[name]
+    if array.dtype != like.dtype or array.ndim != like.ndim or array.shape[axis:] != like.shape[axis:]:
+        raise Damaged(f"{name} is {array.dtype}{list(array.shape)}, not {like.dtype}{list(like.shape)}")
+    if not np.isfinite(array).all():
+        raise Damaged(f"{name} holds a number that is not finite")
+    return array
+
+
+def _name(prefix: str, path: tuple[object, ...]) -> str:
     return prefix + "." + jax.tree_util.keystr(path, simple=True, separator=".")
 
 

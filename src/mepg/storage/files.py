@@ -28,6 +28,7 @@ from mepg.settings import digest
 from mepg.system import new_file, sync, temporary_path
 
 Arrays = dict[str, npt.NDArray[Any]]
+JsonObject = dict[str, Any]  # checked where it is used
 
 # What is larger was not written by us, and is refused before it is read: 16 GB of arrays, 64 MB of text.
 MAX_FILE_BYTES, MOST_TEXT = 16 * 2**30, 64 * 2**20
@@ -132,7 +133,7 @@ def list_names(folder: Path) -> list[str]:
         raise Unreadable(folder, error) from None
 
 
-def write_json(path: Path, data: Any) -> None:
+def write_json(path: Path, data: object) -> None:
     """JSON for people too: indented, each list of numbers on one line, and without NaN."""
     text = json.dumps(data, indent=2, allow_nan=False)
     write_atomic(path, (_NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n").encode())
@@ -146,12 +147,12 @@ def read_json(path: Path) -> Any:
         raise Damaged(f"{path.name} is not JSON: {error}") from None
 
 
-def write_sealed(path: Path, data: dict[str, Any]) -> None:
+def write_sealed(path: Path, data: JsonObject) -> None:
     """JSON with a checksum of everything else in it."""
     write_json(path, {**data, "sha256": digest(data)})
 
 
-def read_sealed(path: Path) -> dict[str, Any]:
+def read_sealed(path: Path) -> JsonObject:
     """What `write_sealed` wrote, and nothing else."""
     data = read_json(path)
     if not isinstance(data, dict):
@@ -162,16 +163,16 @@ def read_sealed(path: Path) -> dict[str, Any]:
     return data
 
 
-def count(value: Any) -> int:
+def count(value: object) -> int:
     """A whole number, 0 or more, from JSON; a ValueError if it is not one."""
     if type(value) is not int or not 0 <= value < 2**53:
         raise ValueError(f"{str(value)[:50]!r} is not a count")
     return value
 
 
-def finite(value: Any) -> float:
+def finite(value: object) -> float:
     """A finite number from JSON; a ValueError if it is not one."""
-    if type(value) not in (int, float) or not abs(value) < 1.8e308:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1.8e308:
         raise ValueError(f"{str(value)[:50]!r} is not a number")
     return float(value)
 
@@ -277,9 +278,9 @@ def _read_npy(content: bytes) -> npt.NDArray[Any]:
     np.lib.format.read_magic(stream)
     shape, by_columns, kind = np.lib.format.read_array_header_1_0(stream)
     rest = len(content) - stream.tell()
-    if by_columns or kind.kind not in "iuf" or min(shape, default=1) < 0 or math.prod(shape) * kind.itemsize != rest:
+    if kind.kind not in "biuf" or min(shape, default=1) < 0 or math.prod(shape) * kind.itemsize != rest:
         raise ValueError(f"an array of {kind} and shape {shape} in {rest} bytes")
-    return np.frombuffer(content, kind, offset=stream.tell()).reshape(shape)
+    return np.frombuffer(content, kind, offset=stream.tell()).reshape(shape, order="F" if by_columns else "C")
 
 
 def write_arrays(path: Path, arrays: Arrays) -> str:
@@ -292,14 +293,14 @@ def read_arrays(path: Path, sha256: str | None = None) -> Arrays:
     return _from_safetensors(path, read_whole(path, sha256))
 
 
-def write_sealed_arrays(path: Path, arrays: Arrays, about: dict[str, Any]) -> None:
+def write_sealed_arrays(path: Path, arrays: Arrays, about: JsonObject) -> None:
     """A safetensors file that says what it is, and holds its own checksum."""
     # One entry: safetensors writes several in any order, and equal runs should leave equal files.
     sealed = {"mepg": json.dumps({**about, "sha256": _sha256_of_both(arrays, about)})}
     write_atomic(path, _to_safetensors(arrays, sealed))
 
 
-def read_sealed_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
+def read_sealed_arrays(path: Path) -> tuple[Arrays, JsonObject]:
     """What `write_sealed_arrays` wrote."""
     content = read_whole(path)
     arrays = _from_safetensors(path, content)
@@ -314,7 +315,7 @@ def read_sealed_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
     return arrays, about
 
 
-def _sha256_of_both(arrays: Arrays, about: dict[str, Any]) -> str:
+def _sha256_of_both(arrays: Arrays, about: JsonObject) -> str:
     return hashlib.sha256(_to_safetensors(arrays) + digest(about).encode()).hexdigest()
 
 

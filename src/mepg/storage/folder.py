@@ -20,7 +20,7 @@ import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import NamedTuple, TextIO
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from mepg.storage.files import (
     Arrays,
     Checksum,
     Damaged,
+    JsonObject,
     acquire,
     checksum,
     list_names,
@@ -60,7 +61,7 @@ FORMAT = 4
 class Result(NamedTuple):
     """What a finished run came to: result.json."""
 
-    summary: dict[str, Any]
+    summary: dict[str, float]
     files: dict[str, Checksum]  # as they were then, by their names
 
     def sha256(self, path: Path) -> str:
@@ -103,8 +104,7 @@ class Folder:
             raise UsageError(f"{self.path} holds a damaged run: {damage}") from None
         if data.get("format") != FORMAT:
             raise UsageError(
-                f"{self.config_file} is of format {data.get('format')!r:.80}, not {FORMAT}: another version wrote it; "
-                "scripts/convert_results.py turns finished runs of format 3 into today's"
+                f"{self.config_file} is of format {data.get('format')!r:.80}, not {FORMAT}: another version wrote it"
             )
         try:
             return Identity.from_json(data)
@@ -183,7 +183,7 @@ class Folder:
             return False
         return False
 
-    def finish(self, config: Config, summary: dict[str, Any]) -> None:
+    def finish(self, config: Config, summary: dict[str, float]) -> None:
         """Write result.json, which holds the checksums of what the run measured; its policy has one of its own."""
         files = {path.name: checksum(path) for path in (self.evaluations_file, self.metrics_file)}
         write_sealed(self.result_file, {**summary, "config": config.fingerprint, "files": files})
@@ -201,7 +201,7 @@ class Folder:
             raise UsageError(f"{self.path} holds a finished run whose result is damaged: {damage}") from None
         return Result(summary, sealed)
 
-    def finished(self, config: Config) -> dict[str, Any] | None:
+    def finished(self, config: Config) -> dict[str, float] | None:
         """The result of this very run, or None while it is not finished; a UsageError if something else is here."""
         self.require_same_config(config)
         if not path_exists(self.config_file) or (stored := self.config()).steps < config.steps:
@@ -221,6 +221,11 @@ class Folder:
         except csv.Error as error:
             raise Damaged(f"{path.name}: {error}") from None
         return [row for row in rows if None not in row and None not in row.values()]
+
+    def sealed_metrics(self, result: Result) -> list[dict[str, str]]:
+        """Those rows of a finished run's metrics.csv that its result is of; none if it was not logged."""
+        sealed = result.files.get(self.metrics_file.name)
+        return [] if sealed is None else self.metrics(sealed)
 
     def write_evaluations(self, config: Config, evaluations: Evaluations) -> None:
         """Lay the evaluations out as Stable-Baselines3 does, and say whose they are."""
@@ -289,8 +294,8 @@ def _commit() -> str | None:
     return commit or None
 
 
-def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def _flat(data: JsonObject, prefix: str = "") -> JsonObject:
+    flat: JsonObject = {}
     for name, value in data.items():
         flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
     return flat

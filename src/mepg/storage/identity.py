@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mepg.envs.spaces import Spaces
 from mepg.errors import UsageError
+from mepg.storage.files import JsonObject
 from mepg.training.config import Config
 
 
@@ -15,11 +16,11 @@ class Identity(NamedTuple):
     config: Config
     spaces: Spaces
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         return {"config": self.config.to_json(), **self.spaces.to_json()}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Identity:
+    def from_json(cls, data: JsonObject) -> Identity:
         """What `to_json` wrote, perhaps among other things; a UsageError says what is wrong with it."""
         config = Config.from_json(data.get("config"))
         try:

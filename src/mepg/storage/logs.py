@@ -11,14 +11,14 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import RecordWriter
 
 from mepg.errors import UsageError, unknown
-from mepg.storage.files import Damaged, path_exists, write_atomic
+from mepg.storage.files import Damaged, JsonObject, path_exists, write_atomic
 from mepg.storage.folder import Folder
 from mepg.system import sync
 
@@ -39,7 +39,7 @@ class Csv:
     Evaluations have a file of their own.
     """
 
-    def __init__(self, folder: Path, columns: list[str], upto: int, _: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, columns: list[str], upto: int, _: JsonObject) -> None:
         path, kept = Folder(folder).metrics_file, list[dict[str, str]]()
         if upto and path_exists(path):
             # Rows after the checkpoint will be written again.
@@ -76,7 +76,7 @@ class TensorBoard:
     and whoever adds to its queue waits for ever.
     """
 
-    def __init__(self, folder: Path, _: list[str], upto: int, __: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, _: list[str], upto: int, __: JsonObject) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._file = RecordWriter(str(_next_events_file(folder)))
         weakref.finalize(self, self._file.close)  # a model in Python never closes its log
@@ -110,7 +110,7 @@ def _next_events_file(folder: Path) -> Path:
 class WeightsAndBiases:
     """One run of Weights & Biases for each folder, however often it is resumed."""
 
-    def __init__(self, folder: Path, _: list[str], __: int, config: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, _: list[str], __: int, config: JsonObject) -> None:
         try:
             import wandb
         except ImportError:
@@ -134,7 +134,7 @@ class WeightsAndBiases:
         self._run.finish()
 
 
-LOGS: dict[str, Callable[[Path, list[str], int, dict[str, Any]], Log]] = {
+LOGS: dict[str, Callable[[Path, list[str], int, JsonObject], Log]] = {
     "csv": Csv,
     "tensorboard": TensorBoard,
     "wandb": WeightsAndBiases,
@@ -153,7 +153,7 @@ def open_logs(
     folder: Path,
     columns: list[str],
     upto: int,
-    config: dict[str, Any],
+    config: JsonObject,
     stack: contextlib.ExitStack,
 ) -> list[Log]:
     """The logs of these names, which go on after step `upto` and are closed with the stack."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +14,8 @@ from mepg.core.types import Array, Trainable
 from mepg.envs.spaces import Action, Observation, Spaces
 from mepg.errors import UsageError
 from mepg.jax_defaults import with_jax_defaults
-from mepg.storage.checkpoint import Checkpoints, flatten, unflatten
-from mepg.storage.files import Damaged, count, finite, path_exists, read_sealed_arrays, write_sealed_arrays
+from mepg.storage.checkpoint import Checkpoints, PyTree, flatten, unflatten
+from mepg.storage.files import Damaged, JsonObject, count, finite, path_exists, read_sealed_arrays, write_sealed_arrays
 from mepg.storage.folder import Folder
 from mepg.storage.identity import Identity
 from mepg.training.config import Config
@@ -25,9 +25,9 @@ class Policy(NamedTuple):
     """A trained agent that can act, but not continue training."""
 
     config: Config
-    state: Any
+    state: PyTree
     step: int  # of training, at which it was saved
-    exploit: Callable[[Any, Any], Array]  # state, observations [B, S] -> actions [B, A]
+    exploit: Callable[[PyTree, Observation], Array]  # state, observations [B, S] -> actions [B, A]
     best_return: float | None = None  # of its evaluation, if it was saved as the best; else None
 
     @property
@@ -46,23 +46,23 @@ class Policy(NamedTuple):
         return action
 
 
-def save_policy(folder: Folder, identity: Identity, state: Any, step: int) -> None:
+def save_policy(folder: Folder, identity: Identity, state: PyTree, step: int) -> None:
     """Write the networks of this step, and which run's they are."""
     _write(folder.policy_file, identity, state, {"step": step})
 
 
-def save_best(folder: Folder, identity: Identity, state: Any, step: int, mean_return: float) -> None:
+def save_best(folder: Folder, identity: Identity, state: PyTree, step: int, mean_return: float) -> None:
     """The same, for the evaluation that is the best so far."""
     _write(folder.best_file, identity, state, {"step": step, "return": mean_return})
 
 
-def _write(path: Path, identity: Identity, state: Any, about: dict[str, Any]) -> None:
+def _write(path: Path, identity: Identity, state: PyTree, about: JsonObject) -> None:
     # Without its length: the same bytes, whether the run was this long at once or made longer later.
     run = {**identity.to_json(), "config": identity.config.identity()}
     write_sealed_arrays(path, flatten(online_networks(state), "agent"), {**run, **about})
 
 
-def require_same_run(path: Path, about: dict[str, Any], config: Config) -> None:
+def require_same_run(path: Path, about: JsonObject, config: Config) -> None:
     """Refuse a policy that belongs to another run. Its file does not say how long that run is to be."""
     stored = about.get("config")
     try:
@@ -73,14 +73,14 @@ def require_same_run(path: Path, about: dict[str, Any], config: Config) -> None:
         raise Damaged(f"{path.name} is another run's")
 
 
-def read_networks(path: Path, config: Config, template: Any) -> tuple[Any, dict[str, Any]]:
+def read_networks(path: Path, config: Config, template: PyTree) -> tuple[PyTree, JsonObject]:
     """A file's networks, which have to be this run's, and its metadata; else `Damaged`."""
     arrays, about = read_sealed_arrays(path)
     require_same_run(path, about, config)
     return unflatten(arrays, online_networks(template), "agent"), about
 
 
-def read_best(folder: Folder, config: Config, template: Any) -> tuple[Any, int, float]:
+def read_best(folder: Folder, config: Config, template: PyTree) -> tuple[PyTree, int, float]:
     """What `save_best` wrote: the networks, their step and their return."""
     if not path_exists(folder.best_file):
         raise UsageError(f"{folder.path} holds no {folder.best_file.name}: its run has not been evaluated yet")
@@ -118,7 +118,7 @@ def load_policy(folder: Folder, spaces: Spaces, *, best: bool = False) -> Policy
     return Policy(config, state, step, with_jax_defaults(jax.jit(agent.exploit)))
 
 
-def read_state(folder: Folder, config: Config, template: Any) -> tuple[Any, int]:
+def read_state(folder: Folder, config: Config, template: PyTree) -> tuple[PyTree, int]:
     """The networks of an agent whose whole state is like `template`, and the step at which they were saved."""
     if path_exists(folder.policy_file):
         try:
@@ -136,7 +136,7 @@ def read_state(folder: Folder, config: Config, template: Any) -> tuple[Any, int]
     raise UsageError(f"{folder.path} holds no policy yet: its run has not reached a checkpoint")
 
 
-def online_networks(state: Any) -> Any:
+def online_networks(state: PyTree) -> PyTree:
     """The state without target networks and Adam's moments: what a policy needs to act and to answer queries."""
     return jax.tree.map(
         lambda leaf: Trainable(leaf.params, None, None) if isinstance(leaf, Trainable) else leaf,
@@ -145,10 +145,10 @@ def online_networks(state: Any) -> Any:
     )
 
 
-def restore_trainables(online: Any, template: Any) -> Any:
+def restore_trainables(online: PyTree, template: PyTree) -> PyTree:
     """The inverse of `online_networks`: targets begin as copies of the networks, and Adam starts afresh."""
 
-    def complete(like: Any, leaf: Any) -> Any:
+    def complete(like: PyTree, leaf: PyTree) -> PyTree:
         if not _is_trainable(like):
             return leaf
         moments = jax.tree.map(lambda moment: jnp.zeros(moment.shape, moment.dtype), like.moments)
@@ -157,5 +157,5 @@ def restore_trainables(online: Any, template: Any) -> Any:
     return jax.tree.map(complete, template, online, is_leaf=_is_trainable)
 
 
-def _is_trainable(leaf: Any) -> bool:
+def _is_trainable(leaf: object) -> bool:
     return isinstance(leaf, Trainable)

@@ -16,7 +16,7 @@ import numpy as np
 from mepg.errors import UsageError
 from mepg.scheduler.jobs import Job
 from mepg.settings import apply_settings
-from mepg.storage.files import path_exists
+from mepg.storage.files import JsonObject, path_exists
 from mepg.storage.folder import Folder
 from mepg.training.config import Config
 from mepg.tune.space import Choice, Space
@@ -56,16 +56,20 @@ class Objective:
         """Optuna's parameters, as `--set` takes them."""
         return [f"{field}={values.setting(params[field])}" for field, values in self.space.items()]
 
-    def shared(self) -> dict[str, Any]:
-        """What is the same in all runs, as `mepg train --config` takes it."""
-        return {name: value for name, value in self.run.to_json().items() if name not in ("spec", "seed", "threads")}
+    def shared(self) -> JsonObject:
+        """What is the same in all runs, as `mepg train --config` takes it: a setting that is None is left out."""
+        differing = ("spec", "seed", "threads", "data_sha256")
+        return {
+            name: value for name, value in self.run.to_json().items() if name not in differing and value is not None
+        }
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """As a study stores it."""
         space = {
             field: list(values.values if isinstance(values, Choice) else values) for field, values in self.space.items()
         }
-        return {**self.shared(), "space": space, "settings": list(self.settings), "seeds": self.seeds}
+        data = {} if self.run.data_sha256 is None else {"data_sha256": self.run.data_sha256}
+        return {**self.shared(), **data, "space": space, "settings": list(self.settings), "seeds": self.seeds}
 
 
 def intermediate_scores(jobs: Sequence[Job]) -> dict[int, float]:

@@ -23,7 +23,6 @@ import numpy as np
 from mepg.errors import UsageError
 from mepg.scheduler.jobs import Job
 from mepg.scheduler.schedule import Failure
-from mepg.scheduler.worker import wait_for_predecessor
 from mepg.storage.checkpoint import Checkpoints
 from mepg.storage.files import Damaged, Unreadable, list_names, not_writable, path_exists, read_whole, write_json
 from mepg.storage.folder import Folder
@@ -78,9 +77,7 @@ class Study:
         from optuna.trial import Trial
 
         for left in self._trials("RUNNING"):
-            for job in self._start(Trial(self._study, left._trial_id)):
-                wait_for_predecessor(Folder(job.folder))
-                yield job
+            yield from self._start(Trial(self._study, left._trial_id))
         while len(self._study.trials) < self._wanted:
             self.report()  # the next proposal should know all results so far
             yield from self._start(self._study.ask())
