@@ -381,3 +381,30 @@ def test_its_replay_buffer_as_data(sb3, env_id, steps, tmp_path, monkeypatch):
     model.learn(20)
     with pytest.raises(mepg.UsageError, match=r"replay.pkl is a pickle, which could run code, so it is not opened"):
         ours("MlpPolicy", make(), data="replay.pkl")
+
+
+def test_illegal_moves(sb3):
+    """sb3-contrib's own wrapper and evaluation, and what its vector environments say about legal actions."""
+    from sb3_contrib.common.maskable.evaluation import evaluate_policy
+    from sb3_contrib.common.maskable.utils import get_action_masks
+    from sb3_contrib.common.wrappers import ActionMasker
+    from stable_baselines3.common.monitor import Monitor
+    from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor
+
+    from tests.envs.games import InfoNoughts, LegalNoughts, Noughts
+
+    masked = ActionMasker(Noughts(), lambda env: env.unwrapped.board == 0)
+    for env in (
+        DummyVecEnv([LegalNoughts] * 2),
+        VecMonitor(DummyVecEnv([InfoNoughts] * 2)),
+        SubprocVecEnv([LegalNoughts] * 2, start_method="spawn"),
+        masked,
+    ):
+        model = mepg.ME_DQN("MlpPolicy", env, **SMALL).learn(150)
+        assert not any(model.get_env().get_attr("illegal"))
+        assert get_action_masks(model.get_env()).shape == (model.n_envs, 9)
+    alone = LegalNoughts()
+    for env in (model.get_env(), Monitor(alone)):
+        mean, _ = evaluate_policy(model, env, n_eval_episodes=5, warn=False)
+        assert -1 <= mean <= 1
+    assert masked.unwrapped.illegal == alone.illegal == 0
