@@ -133,7 +133,7 @@ $(VENV)-sb3/.installed: requirements.lock pyproject.toml
 # After a change of pyproject.toml's dependencies. One lock for all Pythons and machines: the last lines see to that.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --group fork --group instead \
 	--generate-hashes --no-header --no-annotate
-EXTRAS := bullet docs link mujoco onnx ray tune video wandb dev
+EXTRAS := bullet docs link minari mujoco onnx ray tune video wandb dev
 WHEELS := $(BIN)/uv pip install --quiet --dry-run --no-deps --only-binary :all: --require-hashes --target $(VENV)/none
 lock: $(VENV)/.train
 	$(COMPILE) --upgrade $(EXTRAS:%=--extra %) --output-file requirements.lock pyproject.toml

@@ -23,6 +23,7 @@ PAGES = [
     "docs/commands.md",
     "docs/python.md",
     "docs/coming-from-sb3.md",
+    "docs/data.md",
     "docs/export.md",
     "docs/tune.md",
 ]
@@ -33,6 +34,8 @@ BRIEFLY = "--steps 120 --set warmup=100 --eval-every 60 --eval-episodes 1 --set 
 SHORTER = {
     "--env HopperBulletEnv-v0 --out runs/hopper": f"--env HopperBulletEnv-v0 --out runs/hopper {BRIEFLY}",
     "--trials 20 --seeds 2 --steps 10000 --set warmup=1000": f"--trials 1 --seeds 1 {BRIEFLY}",
+    "--steps 10000 --eval-every 1000 --seed 0": "--steps 120 --eval-every 60 --eval-episodes 1 --seed 0",
+    "--steps 3000 --set warmup=0 --eval-every 1000": BRIEFLY.replace("warmup=100", "warmup=0"),
     "--steps 10000 --set warmup=1000": BRIEFLY,
     "--steps 8000 --set warmup=1000 --eval-every 1000": BRIEFLY,
     "--steps 3000 --set warmup=1000 --eval-every 1000": BRIEFLY,
@@ -90,7 +93,9 @@ def test_a_page_does_what_it_says(page, tmp_path, monkeypatch, capsys):
     """
     pytest.importorskip("onnxruntime")
     pytest.importorskip("optuna")
+    pytest.importorskip("minari")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 
     def carry_out(*argv):

@@ -46,6 +46,7 @@ def test_a_flag_for_each_setting():
 
 def test_settings_from_a_file_and_flags_that_win(tmp_path, capsys):
     content = {"algorithm": "td3", "env": "StubPlain-v0", "steps": 30, "seed": 3, "eval_episodes": 1, "about": {"x": 1}}
+    content["actor_obs"] = None  # as `mepg tune` writes it
     content["set"] = ["hidden=8", "batch_size=8", "warmup=20", "discount=0.9"]
     (tmp_path / "mine.json").write_text(json.dumps(content))
     assert train("--config", "mine.json", "--seed", "5", "--set", "discount=0.8", "--json") == 0

@@ -88,6 +88,7 @@ def read_settings(path: Path, parser: ArgumentParser, env: str | None, algorithm
         raise UsageError(f"--config: {damage}") from None
     if not isinstance(data, dict):
         raise UsageError(f'--config: {path.name} must hold a JSON object, such as {{"algorithm": "me-sac"}}')
+    data = {name: value for name, value in data.items() if value is not None}  # as a flag that is not given
     known = {action.dest: action for action in parser._actions if action.dest not in ("help", "json", "config", "out")}
     for name in data.keys() - known.keys() - {"about"}:
         raise unknown(f"setting in {path.name}", name, known)

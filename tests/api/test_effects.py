@@ -51,7 +51,7 @@ def test_every_argument_of_the_constructor_is_one_of_a_spec_or_is_read():
     parameters = set(inspect.signature(mepg.Model).parameters) - set(ARGUMENTS) - {"kwargs"}
     assert parameters == {
         "policy", "env", "n_envs", "spec", "tensorboard_log", "verbose", "seed", "device", "_init_setup_model",
-        "normalize_obs", "threads", "backend", "tuned", "actor_obs",
+        "normalize_obs", "threads", "backend", "tuned", "actor_obs", "data", "data_share",
     }  # fmt: skip
     for name, value in {"_init_setup_model": False, "device": "cuda", "policy": "CnnPolicy"}.items():
         with pytest.raises(mepg.UsageError, match=name):

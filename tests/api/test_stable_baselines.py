@@ -1,5 +1,6 @@
 """Stable-Baselines3's own helpers and its zoo take our models as they are: the real ones, `make test-sb3`."""
 
+import re
 import subprocess
 import sys
 import warnings
@@ -336,3 +337,47 @@ def test_a_dict_of_observations(sb3):
     actions, _ = model.predict(obs, deterministic=True)
     few, _ = model.predict({name: obs[name] for name in ("goal", "place")}, deterministic=True)
     np.testing.assert_array_equal(actions, few)
+
+
+@pytest.mark.parametrize("env_id", ["Pendulum-v1", "CartPole-v1", "FrozenLake-v1", "Dict"])
+@pytest.mark.parametrize("steps", [150, 500])  # the ring has wrapped, or not
+def test_its_replay_buffer_as_data(sb3, env_id, steps, tmp_path, monkeypatch):
+    """The lines of docs/coming-from-sb3.md, on what it has really saved."""
+    import gymnasium
+    from gymnasium.wrappers import TimeAwareObservation
+    from stable_baselines3.common.env_util import make_vec_env
+
+    page = (Path(__file__).parents[2] / "docs" / "coming-from-sb3.md").read_text()
+    (convert,) = [block for block in re.findall("```py\n(.*?)```", page, re.DOTALL) if "# convert.py" in block]
+
+    def make():
+        if env_id != "Dict":
+            return gymnasium.make(env_id, max_episode_steps=30)
+        return TimeAwareObservation(gymnasium.make("Pendulum-v1", max_episode_steps=30), flatten=False)
+
+    kind, policy = (sb3.SAC, sb3.DQN)[env_id in ("CartPole-v1", "FrozenLake-v1")], "MultiInputPolicy"
+    model = kind(
+        policy if env_id == "Dict" else "MlpPolicy", make_vec_env(make, 3), buffer_size=300, learning_starts=10_000
+    )
+    model.learn(steps)
+    model.save_replay_buffer(tmp_path / "replay.pkl")
+    monkeypatch.chdir(tmp_path)
+    exec(convert, {})
+
+    columns = dict(np.load("replay.npz"))
+    count = 3 * model.replay_buffer.size()
+    assert all(len(column) == count for column in columns.values())
+    assert 0 < columns["truncations"].sum() <= count / 5 or env_id in ("CartPole-v1", "FrozenLake-v1")
+    assert ((columns["terminations"] + columns["truncations"]) <= 1).all()
+    env = make()
+    low, high = (getattr(env.action_space, name, None) for name in ("low", "high"))
+    if low is not None:
+        assert (columns["actions"] >= low - 1e-5).all()
+        assert (columns["actions"] <= high + 1e-5).all()
+        assert np.abs(columns["actions"]).max() > 1.5, "in the environment's own bounds"
+    ours = mepg.ME_SAC if low is not None else mepg.ME_DQN
+    model = ours("MlpPolicy", make(), data="replay.npz", **{**SMALL, "learning_starts": 0, "n_steps": 3})
+    assert model.replay_buffer.count == count
+    model.learn(20)
+    with pytest.raises(mepg.UsageError, match=r"replay.pkl is a pickle, which could run code, so it is not opened"):
+        ours("MlpPolicy", make(), data="replay.pkl")

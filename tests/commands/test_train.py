@@ -3,12 +3,17 @@
 import json
 import os
 import pathlib
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from mepg.cli import main
+from mepg.run.session import Session
+from mepg.training.config import Config, SessionOptions
 from tests.commands.runs import TINY, train
-from tests.run.processes import tensorboard
+from tests.run.processes import assert_same_run, tensorboard
+from tests.training.recordings import record
 
 
 @pytest.mark.parametrize(
@@ -188,3 +193,50 @@ def test_several_environments_and_normalised_observations(tmp_path, capsys):
     assert main(["eval", "run", "--episodes", "1"]) == 0
     assert train(*argv, "--envs", "2", "--normalize-obs", "--out", "run") == 2
     assert "envs=4 there, 2 here" in capsys.readouterr().err
+
+
+def test_data_that_cannot_be_used_is_one_line_and_loses_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    columns = record("StubPlain-v0", episodes=1)
+    np.savez("good.npz", **columns)
+    np.savez("nan.npz", **{**columns, "rewards": columns["rewards"] * np.nan})
+    np.savez("other.npz", **record("Pendulum-v1", episodes=1))
+    argv = ["ddpg", "--env", "StubPlain-v0", "--steps", "60", *TINY, "--out", "run"]
+    for data, says in (
+        (["none.npz"], "neither a file or folder none.npz nor a Minari dataset"),
+        (["nan.npz"], "nan.npz: rewards holds nan in transition 0"),
+        (["other.npz"], "other.npz does not fit StubPlain-v0: its actions have shape (200, 1), not (200, 2)"),
+        (["good.npz", "--set", "replay_size=49"], "more than fit into the replay buffer: --set replay_size=50 or more"),
+        (["good.npz", "--data-share", "2"], "data-share must be above 0 and below 1, not 2.0"),
+    ):
+        assert train(*argv, "--data", *data) == 2
+        err = capsys.readouterr().err
+        assert says in err
+        assert err.count("\n") == 1
+        assert not pathlib.Path("run").exists()
+    assert train(*argv, "--data", "good.npz") == 0
+    finished = {path: path.read_bytes() for path in pathlib.Path("run").rglob("*") if path.is_file()}
+    assert train(*argv, "--data", "./good.npz") == 0, "the same data, wherever it is"
+    assert "Already finished" in capsys.readouterr().out
+    assert train(*argv) == 2
+    assert train(*argv, "--data", "good.npz", "--data-share", "0.5") == 2
+    err = capsys.readouterr().err
+    assert "run holds another run (data_sha256=" in err
+    assert "data_share=None there, 0.5 here" in err
+    assert finished == {path: path.read_bytes() for path in pathlib.Path("run").rglob("*") if path.is_file()}
+
+
+def test_a_run_that_began_with_data_and_has_no_intact_checkpoint_begins_with_it_again(tmp_path, capsys):
+    np.savez(tmp_path / "data.npz", **record("StubPlain-v0", episodes=1))
+    config = Config.make("ddpg", [*TINY[1:6:2]], env="StubPlain-v0", steps=1010, eval_episodes=1)
+    config = replace(config, data=str(tmp_path / "data.npz"))
+    options = SessionOptions(checkpoint_every=500, log=("csv",))
+    for name, until in (("run", 700), ("run", None), ("whole", None)):
+        if name == "run" and until is None:
+            for path in (tmp_path / "run" / "checkpoints").glob("*.safetensors"):
+                path.write_bytes(b"")
+        with Session(config, tmp_path / name, options) as session:
+            for step in session:
+                if step.step == until:
+                    session.stop(15)
+    assert_same_run(tmp_path / "whole", tmp_path / "run")

@@ -7,10 +7,14 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from mepg.cli import main
+from mepg.storage.folder import Folder
+from mepg.training.data import digest
 from tests.run.processes import run_mepg
+from tests.training.recordings import record
 
 SMALL = [
     "--set",
@@ -97,3 +101,22 @@ def test_killed_in_the_middle_the_same_command_goes_on(tmp_path):
     config = json.loads((tmp_path / "found" / "run.json").read_text())["config"]
     (setting,) = data["best"]["set"]
     assert config["spec"]["dropout"]["p"] == float(setting.partition("=")[2])
+
+
+def test_every_trial_begins_with_the_data(tmp_path, capsys):
+    pytest.importorskip("optuna")
+    np.savez("data.npz", **record("Pendulum-v1", episodes=1))
+    argv = ["tune", "td3", "--env", "Pendulum-v1", "--trials", "1", "--seeds", "1", "--steps", "100", "--workers", "1"]
+    argv += ["--space", "discount=0.9,0.95", "--data-share", "0.5", "--out", "study", *SMALL]
+    assert main([*argv, "--data", "data.npz"]) == 0
+    config = Folder(tmp_path / "study" / "trials" / "0000-seed0").config()
+    assert (config.data, config.data_share) == ("data.npz", 0.5)
+    assert config.data_sha256 == digest(record("Pendulum-v1", episodes=1))
+    assert main(["train", "--config", "study/best.json", "--out", "found"]) == 0
+    assert Folder(tmp_path / "found").config().data_sha256 == config.data_sha256
+    np.savez("data.npz", **record("Pendulum-v1", episodes=1, seed=1))
+    assert main([*argv, "--data", "data.npz"]) == 2
+    np.savez("data.npz", **record("CartPole-v1", episodes=1))
+    capsys.readouterr()
+    assert main([*argv, "--data", "data.npz"]) == 2
+    assert "data.npz does not fit Pendulum-v1" in capsys.readouterr().err

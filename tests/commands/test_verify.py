@@ -10,6 +10,7 @@ import pytest
 from mepg.cli import main
 from mepg.storage.files import read_sealed, read_sealed_arrays, write_sealed, write_sealed_arrays
 from mepg.storage.folder import Folder
+from tests.training.recordings import record
 
 TRAIN = ["--env", "Pendulum-v1", "--set", "hidden=8,8", "--set", "batch_size=8", "--log", "csv", "--json"]
 TRAIN += ["--eval-every", "1500", "--eval-episodes", "2", "--set", "warmup=500"]
@@ -251,3 +252,33 @@ def test_a_policy_computed_elsewhere(run, capsys):
         (last,) = [one for one in found["policies"] if one["file"] == file.name]
         assert (last["exact"], last["agrees"]) == (False, True)
         assert says in last["found"]
+
+
+@pytest.mark.parametrize("share", [[], ["--data-share", "0.5"]])
+def test_a_run_that_began_with_data(share, tmp_path, capsys):
+    """It is asked for where it is not found, and where it is another."""
+    columns, run, here = record("Pendulum-v1", episodes=1), tmp_path / "run", tmp_path / "here.npz"
+    np.savez(here, **columns)
+    steps = ["--steps", "1500", "--out", str(run)]
+    assert main(["train", "me-ddpg", *TRAIN, *steps, "--data", str(here), *share]) == 0
+    capsys.readouterr()
+    status, (found,) = verify(capsys, run)
+    assert (status, found["exact"]) == (0, True)
+    here.rename(tmp_path / "there.npz")
+    status, err = verify(capsys, run)
+    assert status == 2
+    assert f"{run} began with data: data: there is neither a file or folder {here}" in err
+    assert err.endswith("; --data PATH says where it is now\n")
+    assert err.count("\n") == 1
+    status, (found,) = verify(capsys, run, "--data", tmp_path / "there.npz")
+    assert (status, found["exact"]) == (0, True)
+    columns["rewards"] = columns["rewards"] + 1
+    np.savez(here, **columns)
+    status, err = verify(capsys, run)
+    assert status == 2
+    assert "here.npz is not the data that this run began with" in err
+
+
+def test_a_run_that_began_without_data(run, capsys):
+    status, err = verify(capsys, run, "--data", "here.npz")
+    assert (status, err) == (2, f"mepg: {run} began without data: leave out --data\n")

@@ -8,10 +8,12 @@ import random
 import signal
 import time
 
+import numpy as np
 import pytest
 
 from mepg.storage.files import read_arrays
 from mepg.storage.folder import Folder
+from mepg.training.data import digest
 from tests.conftest import HOPPER, PENDULUM
 from tests.run.processes import (
     assert_same_run,
@@ -24,6 +26,7 @@ from tests.run.processes import (
     start,
     wait_for,
 )
+from tests.training.recordings import record
 
 
 @pytest.mark.parametrize(
@@ -49,6 +52,24 @@ from tests.run.processes import (
 )
 def test_kill_9_at_random_moments(algorithm, env, settings, extra, tmp_path):
     check_kills(algorithm, env, settings, extra, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("share", "env", "settings"),
+    [(None, "Pendulum-v1", ["n_step=3"]), ("0.5", "tests.envs.own:Reach-v0", [])],
+)
+def test_kill_9_of_a_run_that_began_with_data(share, env, settings, tmp_path):
+    """Also before its first checkpoint, and after the ring has forgotten some of the data."""
+    np.savez(tmp_path / "data.npz", **record(env, episodes=1))
+    extra = ["--data", str(tmp_path / "data.npz"), *(["--data-share", share] if share else [])]
+    argv = command("me-sac", env, tmp_path / "killed", steps=1100, settings=["replay_size=400", *settings], extra=extra)
+    process = start(argv)
+    wait_for(lambda: (tmp_path / "killed" / "run.json").exists(), process)
+    process.kill()
+    process.communicate()
+    assert not checkpoints(tmp_path / "killed")
+    check_kills("me-sac", env, ["replay_size=400", *settings], extra, tmp_path)
+    assert Folder(tmp_path / "killed").config().data_sha256 == digest(record(env, episodes=1))
 
 
 @pytest.mark.faults

@@ -1,7 +1,7 @@
 """A run's settings: declared once, checked wherever they come from."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -135,3 +135,41 @@ def test_a_policy_that_asks_its_critics_cannot_see_less(name):
 def test_actions_that_are_chosen_by_their_q_cannot_see_less():
     with pytest.raises(UsageError, match="such as me-sac-discrete"):
         config_that_sees("goal", algorithm="me-dqn").build(SEEN._replace(action=3, action_kind="discrete"))
+
+
+def test_a_run_without_data_says_nothing_about_data():
+    """Its files and its fingerprint are those of before there was any."""
+    plain = Config.make("me-sac", env="Any-v0")
+    for defaults in (True, False):
+        assert not any("data" in name for name in plain.to_json(defaults=defaults))
+    assert Config.make("me-sac", env="Pendulum-v1", normalize_obs=True).fingerprint.startswith("86e040c643e5faa3")
+
+
+def test_data_is_what_it_holds_and_not_where_it_was():
+    plain = Config.make("me-sac", env="Any-v0")
+    here, there = (replace(plain, data=path, data_sha256="0" * 64) for path in ("here.npz", "there.npz"))
+    assert here == there
+    assert here.fingerprint == there.fingerprint != plain.fingerprint
+    assert "data" not in here.identity()
+    assert Config.from_json(json.loads(json.dumps(there.to_json()))).data == "there.npz"
+    others = [replace(here, data_sha256="1" * 64), replace(here, data_share=0.5), replace(here, data_share=0.25)]
+    assert len({config.fingerprint for config in (here, *others)}) == 4
+    assert Config.from_json({**others[1].identity(), "steps": others[1].steps}) == others[1], (
+        "as a policy's file has it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"data_share": 0.5}, "data-share is a share of --data: give that too"),
+        ({"data": "a.npz", "data_share": 0.0}, "data-share must be above 0 and below 1, not 0.0"),
+        ({"data": "a.npz", "data_share": 1.0}, "data-share must be above 0 and below 1, not 1.0"),
+        ({"data": " "}, "data must be a path or an ID, not empty"),
+        ({"data": 3}, "data must be text, not 3"),
+        ({"data": "a.npz", "data_sha256": "0" * 63}, "data_sha256 must be a SHA-256, not '000"),
+    ],
+)
+def test_data_that_cannot_be(values, says):
+    with pytest.raises(UsageError, match=says):
+        Config.make("me-sac", env="Any-v0", **values)

@@ -22,6 +22,7 @@ from mepg.training import native_program
 from mepg.training.assembly import assemble, make_program
 from mepg.training.config import Config
 from tests.conftest import leaves_equal
+from tests.training.recordings import record
 
 ENV, STEPS = "Pendulum-v1", 60
 SETTINGS = ["hidden=16,16", "batch_size=16", "warmup=30"]
@@ -248,3 +249,21 @@ def test_a_policy_that_sees_a_part(native, tmp_path):
     one, other = (read_arrays(tmp_path / name / "policy.safetensors") for name in "ab")
     assert leaves_equal(one, other)
     assert one["agent.agent.actor.params.0.w"].shape == (8, 16)
+
+
+@pytest.mark.parametrize("share", [None, 0.5])
+def test_data_in_native_code(native, tmp_path, share):
+    """The same after an interruption, and what XLA computes from the same transitions."""
+    np.savez(tmp_path / "data.npz", **record(ENV, episodes=1))
+    config = replace(NATIVE, data=str(tmp_path / "data.npz"), data_share=share)
+    go(config, tmp_path / "a", until=50)
+    assert go(config, tmp_path / "a") == ["resumed at step 50"]
+    go(config, tmp_path / "b")
+    go(replace(config, backend="xla"), tmp_path / "xla")
+    one, other, xla = (read_arrays(tmp_path / name / "policy.safetensors") for name in ("a", "b", "xla"))
+    assert leaves_equal(one, other)
+    go(NATIVE, tmp_path / "without")
+    without = read_arrays(tmp_path / "without" / "policy.safetensors")
+    for name in one:
+        np.testing.assert_allclose(one[name], xla[name], rtol=1e-3, atol=1e-5)
+    assert not leaves_equal(one, without)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from mepg.core.types import Sizes
-from mepg.training.replay import Replay, row_width, unpack
+from mepg.training.replay import MixedReplay, Replay, row_width, unpack
 
 SIZES = Sizes(obs=2, action=1)
 
@@ -67,3 +67,34 @@ def test_restored_from_pieces(pieces):
 def test_a_million_ant_transitions_take_at_most_300_mb():
     assert row_width(Sizes(obs=28, action=8)) * 4 * 1_000_000 < 300e6
     assert Replay(1000, Sizes(28, 8))._rows.nbytes == 1000 * row_width(Sizes(28, 8)) * 4
+
+
+def test_it_can_begin_with_rows_and_begin_again():
+    first = filled(10, 4).read(0, 4)
+    replay = Replay(10, SIZES, first)
+    assert (len(replay), replay.count, replay.dirty_from) == (4, 4, 0), "a checkpoint has to store them"
+    for i in range(12):
+        replay.add([9, 9], [0], i, True, [9, 9])
+    assert replay.oldest == 6
+    replay.clear()
+    assert (replay.count, replay.dirty_from) == (4, 0)
+    np.testing.assert_array_equal(replay.read(0, 4), first)
+
+
+@pytest.mark.parametrize("count", [1, 5, 25])
+def test_a_part_of_each_batch_is_of_the_data(count):
+    """Fractions that are 0 or nearly 1 reach the first and the last of both."""
+    data = filled(7, 7).read(0, 7) + 100
+    replay = MixedReplay(10, SIZES, data, batch_size=4, from_data=1)
+    for i in range(count):
+        replay.add([i, i], [i / 100], i, i % 2 == 0, [i + 1, i + 1])
+    batches = np.array([[0, 0, 0.5, 1 - 1e-9], [1 - 1e-9, 0, 0, 0]])
+    rows, numbers = replay.sample(batches.ravel())
+    assert rows.shape == (8, replay.width)
+    places = [0, 4]
+    np.testing.assert_array_equal(rows[places], data[[0, 6]])
+    np.testing.assert_array_equal(numbers[places], [0, 6])
+    own = [1, 2, 3, 5, 6, 7]
+    assert ((numbers[own] >= 7 + replay.oldest) & (numbers[own] < 7 + count)).all()
+    np.testing.assert_array_equal(rows[own, 3], numbers[own] - 7.0)
+    np.testing.assert_array_equal(replay.read(replay.oldest, count)[:, 3], range(replay.oldest, count))

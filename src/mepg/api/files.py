@@ -54,7 +54,8 @@ NOT_SAVED = frozenset(
     ("replay_buffer", "rollout_buffer", "env", "eval_env", "logger", "ep_info_buffer", "ep_success_buffer",
      "tensorboard_log", "verbose", "device")
 )  # fmt: skip
-OF_THE_MACHINE = ("threads", "backend")  # settings of a run that a file does not bring along from another machine
+# Settings of a run that a file does not bring along: those of another machine, and data, as it holds no replay buffer.
+NOT_BROUGHT_ALONG = ("threads", "backend", "data", "data_share")
 
 
 # A model's file
@@ -186,7 +187,8 @@ def make_model(kind: type[M], saved: SavedModel, path: Location, env: object, ar
             f"{_name_of(path)} holds {config.algorithm}, not {made.algorithm}: load it with mepg.load, "
             f"or mepg.algorithm({config.algorithm!r}).load"
         )
-    settings = pop_run_settings({name: value for name, value in vars(config).items() if name not in OF_THE_MACHINE})
+    kept = {name: value for name, value in vars(config).items() if name not in NOT_BROUGHT_ALONG}
+    settings = pop_run_settings(kept)
     envs = count_envs(env, config.envs)
     saved_arguments = {**settings, "spec": config.spec, "seed": config.seed, "n_envs": envs}
     model = made(**saved_arguments | {name: value for name, value in arguments.items() if value is not None})

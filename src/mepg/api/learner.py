@@ -20,9 +20,11 @@ from mepg.envs.spaces import Spaces
 from mepg.envs.vector import Envs, StableBaselinesEnvs, make_envs
 from mepg.errors import UsageError, unknown
 from mepg.storage.checkpoint import flatten, unflatten
+from mepg.storage.data import with_data
 from mepg.storage.identity import Identity
 from mepg.training.assembly import assemble
 from mepg.training.config import Config
+from mepg.training.data import Data
 from mepg.training.loop import Loop
 from mepg.training.program import DeviceState, Program
 from mepg.training.queries import AgentQueries
@@ -75,6 +77,7 @@ class Learner:
 
     env: Any = None  # the environments, with the interface of Stable-Baselines3's VecEnv
     _env_id: str | None = None  # theirs, if that is all that was given
+    data: Data | None = None  # that it began with
     predictions = 0  # so far, of drawn actions
     draws = 0  # so far, of sub-networks
 
@@ -95,17 +98,21 @@ class Learner:
     @classmethod
     def for_env(cls, config: Config, env: object, copies: int, learning_lock: LearningLock) -> Learner:
         """A new agent that learns in `env`, or if that is an id, in this many copies of it."""
-        return cls._in_envs(config, make_envs(env, copies, config.seed), env, learning_lock)
+        config, data = with_data(config)
+        return cls._in_envs(config, make_envs(env, copies, config.seed), env, learning_lock, data)
 
     @classmethod
-    def _in_envs(cls, config: Config, envs: Envs, env: object, learning_lock: LearningLock) -> Learner:
-        loop = assemble(in_envs(config, envs.spaces.id, envs.count), envs)
+    def _in_envs(
+        cls, config: Config, envs: Envs, env: object, learning_lock: LearningLock, data: Data | None
+    ) -> Learner:
+        loop = assemble(in_envs(config, envs.spaces.id, envs.count), envs, data=data)
         for note in (envs.spaces.observations.note, loop.note):
             if note:
                 warnings.warn(note, stacklevel=4)  # where a user makes a model, or sets its environment
         learner = cls(loop.config, envs.spaces, loop.program, loop, learning_lock)
         learner.env = env if isinstance(envs, StableBaselinesEnvs) else VecEnv(envs, learner.lend_envs)
         learner._env_id = env if isinstance(env, str) else None
+        learner.data = data
         return learner
 
     def in_other_envs(self, config: Config, env: object, copies: int) -> Learner:
@@ -113,7 +120,8 @@ class Learner:
         envs = make_envs(env, copies, config.seed)
         Identity(self.config, self.spaces).require_fit(envs.spaces)
         state, before = self.state, self.training
-        learner = self._in_envs(config, envs, env, self._learning_lock)
+        config, data = with_data(config) if self.data is None else (config, self.data)
+        learner = self._in_envs(config, envs, env, self._learning_lock, data)
         learner.loop.restart(state, before.step, before.next_episode)
         if before.replay is not None:
             learner.loop.replay.restore_from(before.replay)
@@ -126,7 +134,7 @@ class Learner:
         if isinstance(now, Loop) and self._env_id is not None:
             snapshot = now.snapshot()
             envs = make_envs(self._env_id, now.envs.count, self.config.seed)
-            learner = self._in_envs(self.config, envs, self._env_id, learning_lock)
+            learner = self._in_envs(self.config, envs, self._env_id, learning_lock, self.data)
             learner.loop.replay.restore_from(now.replay)
             learner.loop.restore(snapshot)
             learner.loop.envs_disturbed = now.envs_disturbed
@@ -137,6 +145,7 @@ class Learner:
                 replay.restore_from(now.replay)
             training = TrainingState(self.program.flatten(self.state), now.step, now.next_episode, replay)
             learner = Learner(self.config, self.spaces, self.program, training, learning_lock)
+            learner.data = self.data
         learner.predictions, learner.draws = self.predictions, self.draws
         return learner
 

@@ -62,11 +62,12 @@ class Model:
     :param policy_kwargs: ``net_arch``, ``n_critics``, ``layer_norm``, ``dropout_rate``
     :param verbose: 1: a table of metrics now and then
     :param seed: the seed of everything random; if none is given, a new one each time
-    :param kwargs: four more. ``actor_obs=("joints", "goal")`` names the entries of a Dict that the policy sees, while
+    :param kwargs: six more. ``actor_obs=("joints", "goal")`` names the entries of a Dict that the policy sees, while
         the critics see all of it. ``normalize_obs=True`` scales observations to mean 0 and variance 1, by running
         statistics that are saved with the model. ``threads`` is the number of cores to compute on; only the first model
         of a process can choose it. ``backend`` is "native" (C++ compiled for this agent), "xla", or "auto": native if
-        it works
+        it works. ``data`` names transitions that the replay buffer begins with: a Minari dataset, the folder of a run,
+        or an .npz. With ``data_share=0.5`` half of each batch is drawn from them throughout instead
     """
 
     algorithm: ClassVar[str] = ""  # as `mepg list` names it

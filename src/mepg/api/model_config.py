@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ParamSpec
 
 import numpy as np
@@ -76,7 +77,8 @@ def pop_run_settings(arguments: dict[str, Any]) -> dict[str, Any]:
     values = {}
     for setting in RUN_SETTINGS:
         value = as_python(arguments.pop(setting.name, setting.default))
-        values[setting.name] = tuple(value) if isinstance(value, list) else value
+        value = tuple(value) if isinstance(value, list) else value
+        values[setting.name] = str(value) if isinstance(value, Path) else value
         setting.check(values[setting.name])
     return values
 

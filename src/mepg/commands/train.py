@@ -36,6 +36,7 @@ def answer(arguments: Arguments) -> Answer:
         arguments.parser.error("the following arguments are required: --env, or a --config that sets it")
     from mepg.display import Display, preparing
     from mepg.run.session import Session
+    from mepg.storage.data import with_data
     from mepg.storage.files import path_exists
     from mepg.storage.folder import Folder
 
@@ -49,10 +50,11 @@ def answer(arguments: Arguments) -> Answer:
         arguments.say(flags.describe_tuned(config.algorithm, config.spec))
     path = arguments.out or Path("runs") / config.folder_name(named_after)
     folder, options = Folder(path), SessionOptions(**flags.settings_from(arguments, SessionOptions))
+    config, data = with_data(config)
     result, title = folder.finished(config), "Already finished"
     if result is None:
         with preparing(quiet=arguments.json):
-            session = Session(config, path, options)
+            session = Session(config, path, options, data)
         with session:
             with Display(session, quiet=arguments.json) as display, stop_on_signal(session.stop):
                 for record in session:
@@ -65,8 +67,8 @@ def answer(arguments: Arguments) -> Answer:
 
         run = f"{config.algorithm} on {config.env}, seed {config.seed}"
         draw_learning_curve(folder.curve_file, run, folder.evaluations(folder.config()))
-    data = {"run": str(path), "finished": True, **result, "replay_bytes": folder.replay_bytes()}
-    return Answer(data, _summary(title, folder, config, result))
+    found = {"run": str(path), "finished": True, **result, "replay_bytes": folder.replay_bytes()}
+    return Answer(found, _summary(title, folder, config, result))
 
 
 def _recommend(arguments: Arguments) -> None:

@@ -1,5 +1,6 @@
 """search for good hyperparameters, or resume a search"""
 
+import contextlib
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,8 @@ def add_arguments(parser: Parser) -> None:
 def answer(arguments: Arguments) -> Answer:
     from mepg.envs.env import Env
     from mepg.scheduler.schedule import claim, run_jobs
+    from mepg.storage.data import with_data
+    from mepg.training.assembly import make_replay
     from mepg.tune.objective import Objective
     from mepg.tune.space import default_space, parse_space
     from mepg.tune.study import Study, require_optuna
@@ -45,10 +48,11 @@ def answer(arguments: Arguments) -> Answer:
     settings_of(Config)["eval_every"].check(settings["eval_every"])
     settings["eval_every"] = min(settings["eval_every"], settings["steps"])
     spec_settings = flags.spec_settings(arguments)
-    run = Config.make(arguments.algorithm, spec_settings, env=arguments.env, **settings)
+    run, transitions = with_data(Config.make(arguments.algorithm, spec_settings, env=arguments.env, **settings))
     space = parse_space(run.spec, arguments.space) if arguments.space else default_space(run.spec)
     objective = Objective(run=run, settings=tuple(spec_settings), space=space, seeds=arguments.seeds)
-    Env(run.env).close()  # if it cannot be made, fail here and not in every run
+    with contextlib.closing(Env(run.env)) as task:  # what cannot be made, or does not fit, fails here, not in every run
+        make_replay(run, task.spaces, transitions)
     engine = flags.engine_of(arguments)
     if arguments.tuned:
         arguments.say(flags.describe_tuned(run.algorithm, run.spec))

@@ -19,6 +19,7 @@ SHOWN = 3  # differences of a run that are printed
 def add_arguments(parser: Parser) -> None:
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="folders of finished runs")
     flags.add_count(parser, "--steps", 20_000, "how many steps of each run to repeat")
+    parser.add_argument("--data", metavar="PATH_OR_ID", help="where the data is that a run began with (where it was)")
     flags.add_env(parser)
 
 
@@ -35,7 +36,7 @@ def answer(arguments: Arguments) -> Answer:
     configure_jax(*threads)
     data, agree = [], True
     for folder in folders:
-        verdict = verify(folder, arguments.steps, arguments.env)
+        verdict = verify(folder, arguments.steps, arguments.env, arguments.data)
         agree &= verdict.agrees
         lines = [f"{folder.path}: {_summary(verdict, TOLERANCE)}", *_details(verdict), *_policies(folder, verdict)]
         arguments.say("\n".join(lines))

@@ -17,6 +17,7 @@ from mepg.envs.spaces import Spaces
 from mepg.envs.watchdog import Watchdog
 from mepg.errors import RunFailure, UsageError, with_cause
 from mepg.storage.checkpoint import Checkpoint, Checkpoints, TimeSpent
+from mepg.storage.data import with_data
 from mepg.storage.files import (
     Checksum,
     Damaged,
@@ -33,6 +34,7 @@ from mepg.storage.logs import check, open_logs
 from mepg.storage.policy import best_step, save_best, save_policy
 from mepg.training.assembly import open_loop
 from mepg.training.config import Config, SessionOptions
+from mepg.training.data import Data
 from mepg.training.evaluate import mean_return
 from mepg.training.loop import Evaluations, Record
 from mepg.words import many
@@ -45,8 +47,13 @@ class Session:
     bits as a run that never stopped.
     """
 
-    def __init__(self, config: Config, path: Path, options: SessionOptions | None = None) -> None:
+    def __init__(
+        self, config: Config, path: Path, options: SessionOptions | None = None, data: Data | None = None
+    ) -> None:
+        """`data`: the config's, if it has any and they have been read already."""
         self._options = options or SessionOptions()
+        if data is None:
+            config, data = with_data(config)
         check(self._options.log)
         self.folder = Folder(path)
         if self.folder.finished(config) is not None:
@@ -61,17 +68,17 @@ class Session:
         self.stopped_by: str | None = None  # the signal's name, if one ended this session
         self._open = contextlib.ExitStack()
         with self._open:  # closes what was opened, if anything goes wrong
-            self._prepare()
+            self._prepare(data)
             self._open = self._open.pop_all()
 
-    def _prepare(self) -> None:
+    def _prepare(self, data: Data | None) -> None:
         watchdog = None
         if (limit := self._options.step_timeout) is not None:
             watchdog = self._open.enter_context(contextlib.closing(Watchdog(limit, self.config.env)))
         self._watchdog = watchdog
         try:
             with _memory_errors_of_jax():
-                self.loop = self._open.enter_context(open_loop(self.config, watchdog))
+                self.loop = self._open.enter_context(open_loop(self.config, watchdog, data))
         except MemoryError as error:
             raise UsageError(with_cause("this run does not fit into memory", error)) from None
         self.config = self.loop.config
@@ -230,7 +237,7 @@ class Session:
         if path_exists(self.folder.result_file):
             raise UsageError(f"{self.folder.path} cannot be made longer: its checkpoints are damaged")
         if steps:
-            self.loop.replay.count = 0
+            self.loop.replay.clear()
             self.notes.append("no checkpoint is intact: starting from the beginning")
 
     def _forget_the_shorter_run(self) -> None:

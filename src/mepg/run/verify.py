@@ -10,11 +10,13 @@ import numpy as np
 
 from mepg.errors import UsageError, failures_at
 from mepg.storage.checkpoint import PyTree, flatten
+from mepg.storage.data import with_data
 from mepg.storage.files import Damaged, count, finite, path_exists
 from mepg.storage.folder import Folder, Result, versions
 from mepg.storage.policy import online_networks, read_networks, restore_trainables
 from mepg.training.assembly import open_loop
 from mepg.training.config import Config
+from mepg.training.data import Data
 from mepg.training.evaluate import Episode, mean_return
 from mepg.training.loop import Evaluations, Loop, Record
 from mepg.words import many
@@ -95,10 +97,11 @@ class _PublishedPolicy(NamedTuple):
     episodes: list[Episode]  # of the evaluation at that step
 
 
-def verify(folder: Folder, steps: int, env_id: str | None = None) -> Verdict:
+def verify(folder: Folder, steps: int, env_id: str | None = None, data_at: str | None = None) -> Verdict:
     """Run the first `steps` again, and compare the published policies too. Nothing is written.
 
     :param env_id: see `Folder.env`
+    :param data_at: where the data is now that the run began with; None: where it was then
     """
     config = folder.config()
     result = folder.result(config)
@@ -112,10 +115,11 @@ def verify(folder: Folder, steps: int, env_id: str | None = None) -> Verdict:
             f"{folder.path} has no published numbers before step {min(published):,}: give it --steps {min(published)}"
         )
     folder.env(env_id)
+    config, data = _with_data(folder, config, data_at)
     differences: list[Difference] = []
     numbers, last, learned, evaluated, same_rounding = 0, 0, False, False, False
     # How long a run is to be changes nothing about its beginning, apart from one more evaluation at its end.
-    with open_loop(replace(config, steps=until)) as loop:
+    with open_loop(replace(config, steps=until), data=data) as loop:
         policies, verdicts = _published_policies(folder, config, evaluations, loop.program.template)
         for record in loop:
             if record.step not in published:
@@ -137,6 +141,18 @@ def verify(folder: Folder, steps: int, env_id: str | None = None) -> Verdict:
             learned = learned or record.step > config.spec.warmup
         verdicts += [_play(policy, loop, same_rounding) for policy in policies]
     return Verdict(last, numbers, differences, elsewhere, learned, verdicts)
+
+
+def _with_data(folder: Folder, config: Config, data_at: str | None) -> tuple[Config, Data | None]:
+    """The config and the data that the run began with; `data_at`: see `verify`."""
+    if config.data is None:
+        if data_at is not None:
+            raise UsageError(f"{folder.path} began without data: leave out --data")
+        return config, None
+    try:
+        return with_data(replace(config, data=data_at or config.data))
+    except UsageError as error:
+        raise UsageError(f"{folder.path} began with data: {error}; --data PATH says where it is now") from None
 
 
 def _published_policies(

@@ -33,9 +33,9 @@ class Speed(NamedTuple):
 
 
 def measure(config: Config) -> Speed:
-    """Time a few steps of this run; nothing is written."""
+    """Time a few steps of this run, without any data; nothing is written."""
     spec = replace(config.spec, warmup=WARMUP, replay_size=10_000)
-    config = replace(config, spec=spec, steps=10**9, eval_every=10**9)
+    config = replace(config, spec=spec, steps=10**9, eval_every=10**9, data=None, data_share=None, data_sha256=None)
     start = time.perf_counter()
     with open_loop(config) as loop:
         loop.advance()

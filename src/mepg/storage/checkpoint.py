@@ -138,9 +138,19 @@ class Checkpoints:
         content = self._manifest(step)
         try:
             snapshot = self._snapshot(content, like)
-            chunks = [ReplayChunk(count(start), count(stop), str(sha256)) for start, stop, sha256 in content["replay"]]
-            rows, spent = count(content["rows"]), TimeSpent(*map(finite, content["seconds"]))
+            spent = TimeSpent(*map(finite, content["seconds"]))
             metrics = _checksum(content["metrics"])
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise Damaged(f"{self._path(step, 'json').name}: {error!r}") from None
+        self._chunks = self.load_replay(step, replay)
+        return Checkpoint(snapshot, spent, metrics)
+
+    def load_replay(self, step: int, replay: Replay) -> list[ReplayChunk]:
+        """Put back the replay buffer as it was at `step`, from the chunks that are returned. Else `Damaged`."""
+        content = self._manifest(step)
+        try:
+            chunks = [ReplayChunk(count(start), count(stop), str(sha256)) for start, stop, sha256 in content["replay"]]
+            rows = count(content["rows"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise Damaged(f"{self._path(step, 'json').name}: {error!r}") from None
         if _gaps(chunks, rows - min(rows, replay.capacity), rows):
@@ -150,8 +160,7 @@ class Checkpoints:
             if block is None or block.shape != (chunk.stop - chunk.start, replay.width) or block.dtype != np.float32:
                 raise Damaged(f"{chunk.name} does not hold the rows that its name says")
             replay.restore(chunk.start, block)
-        self._chunks = chunks
-        return Checkpoint(snapshot, spent, metrics)
+        return chunks
 
     def load_agent(self, step: int) -> tuple[Arrays, int]:
         """Only the agent's arrays at `step`, and the number of the next episode."""

@@ -278,9 +278,9 @@ def _read_npy(content: bytes) -> npt.NDArray[Any]:
     np.lib.format.read_magic(stream)
     shape, by_columns, kind = np.lib.format.read_array_header_1_0(stream)
     rest = len(content) - stream.tell()
-    if by_columns or kind.kind not in "iuf" or min(shape, default=1) < 0 or math.prod(shape) * kind.itemsize != rest:
+    if kind.kind not in "biuf" or min(shape, default=1) < 0 or math.prod(shape) * kind.itemsize != rest:
         raise ValueError(f"an array of {kind} and shape {shape} in {rest} bytes")
-    return np.frombuffer(content, kind, offset=stream.tell()).reshape(shape)
+    return np.frombuffer(content, kind, offset=stream.tell()).reshape(shape, order="F" if by_columns else "C")
 
 
 def write_arrays(path: Path, arrays: Arrays) -> str:

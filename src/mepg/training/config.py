@@ -33,11 +33,16 @@ SEED: Bound = (f"in [0, {MAX_SEED}]", lambda value: 0 <= value <= MAX_SEED)
 SECONDS: Bound = ("a number of seconds above 0", lambda value: 0 < value < math.inf)
 NAMES: Bound = ("one name or more", lambda names: names and all(type(name) is str for name in names))
 BACKEND: Bound = ("auto, native or xla", lambda value: value in ("auto", "native", "xla"))
+SHARE: Bound = ("above 0 and below 1", lambda value: 0 < value < 1)
+TEXT: Bound = ("a path or an ID, not empty", lambda value: bool(value.strip()))
 
 
-def setting(default: Any, words: str, metavar: str = "N", bound: Bound | None = None) -> Any:
-    """A field that people set: `words` is its help text, `metavar` stands for its value in the help."""
-    return field(default=default, metadata={"words": words, "metavar": metavar, "bound": bound})
+def setting(default: Any, words: str, metavar: str = "N", bound: Bound | None = None, *, compare: bool = True) -> Any:
+    """A field that people set: `words` is its help text, `metavar` stands for its value in the help.
+
+    :param compare: False: configs that differ in it alone are equal
+    """
+    return field(default=default, metadata={"words": words, "metavar": metavar, "bound": bound}, compare=compare)
 
 
 class Setting(NamedTuple):
@@ -112,9 +117,25 @@ class Config:
     backend: str = setting(
         "auto", "native (C++ compiled for this agent), xla, or auto: native if it works", "NAME", BACKEND
     )
+    # Where the data was found may change, and is no part of what the run is: its SHA-256 is.
+    data: str | None = setting(
+        None,
+        "transitions to begin with: a Minari dataset, another run's folder or an .npz (none)",
+        "PATH_OR_ID",
+        TEXT,
+        compare=False,
+    )
+    data_share: float | None = setting(
+        None, "share of each batch that is drawn from the data throughout (fill the replay buffer)", "SHARE", SHARE
+    )
+    data_sha256: str | None = None  # of what the data holds; None until it has been read, and without data
 
     def __post_init__(self) -> None:
         check_settings(self)
+        if self.data_sha256 is not None and not re.fullmatch("[0-9a-f]{64}", str(self.data_sha256)):
+            raise UsageError(f"data_sha256 must be a SHA-256, not {self.data_sha256!r:.80}")
+        if self.data_share is not None and self.data is None and self.data_sha256 is None:
+            raise UsageError("data-share is a share of --data: give that too")
         if self.actor_obs is not None:  # in any order, the same run
             object.__setattr__(self, "actor_obs", tuple(sorted({*self.actor_obs})))
         for name in ("steps", "eval_every"):
@@ -185,13 +206,13 @@ class Config:
         return replace(self, backend="auto")
 
     def to_json(self, *, defaults: bool = True) -> dict[str, Any]:
-        """As plain data; `defaults`: see `settings.to_json`."""
-        data: dict[str, Any] = to_json(self, defaults=defaults)
-        return data
+        """As plain data; `defaults`: see `settings.to_json`. Without data, nothing is said about data."""
+        written = to_json(self, defaults=defaults)
+        return {name: value for name, value in written.items() if not (name.startswith("data") and value is None)}
 
     def identity(self, *, defaults: bool = True) -> dict[str, Any]:
-        """All of it but its length: a longer run is the same run, further on."""
-        return {name: value for name, value in self.to_json(defaults=defaults).items() if name != "steps"}
+        """All of it but its length, as a longer run is the same run, further on; and but where its data was found."""
+        return {n: value for n, value in self.to_json(defaults=defaults).items() if n not in ("steps", "data")}
 
     @property
     def fingerprint(self) -> str:

@@ -25,7 +25,7 @@ def row_width(sizes: Sizes) -> int:
 
 
 def pack(row: FloatArray, fields: tuple[slice | int, ...], *transition: Any) -> None:
-    """Write a transition into a row, whose `layout` is known."""
+    """Write a transition into a row, whose `layout` is known; or several into the columns of a transposed block."""
     obs, action, reward, discount, next_obs = fields
     row[obs], row[action], row[reward], row[discount], row[next_obs] = transition
 
@@ -43,13 +43,20 @@ class Replay:
     system only as rows are written. Rows before number `dirty_from` are as they were last restored or saved.
     """
 
-    def __init__(self, capacity: int, sizes: Sizes) -> None:
+    def __init__(self, capacity: int, sizes: Sizes, first: FloatArray | None = None) -> None:
+        """`first`: rows that it begins with."""
         self.capacity = capacity
         self.sizes = sizes
-        self.count = self.dirty_from = 0
         self.width = row_width(sizes)
         self._layout = layout(sizes)
         self._rows: FloatArray = np.zeros((capacity, self.width), np.float32)
+        self._first = np.zeros((0, self.width), np.float32) if first is None else first
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin again."""
+        self.restore(0, self._first)
+        self.dirty_from = 0
 
     def __len__(self) -> int:
         return min(self.count, self.capacity)
@@ -103,3 +110,26 @@ class Replay:
     def restore_from(self, other: Replay) -> None:
         """Put in the rows of another buffer."""
         self.restore(other.oldest, other.read(other.oldest, other.count))
+
+
+class MixedReplay(Replay):
+    """A replay buffer beside fixed data: the first `from_data` transitions of each batch are drawn from the data.
+
+    The data lies behind the ring, so a batch is still a selection of rows of one array. Transition number i of the data
+    has the number i, and those that are added follow.
+    """
+
+    def __init__(self, capacity: int, sizes: Sizes, data: FloatArray, batch_size: int, from_data: int) -> None:
+        super().__init__(capacity, sizes)
+        self._rows = np.zeros((capacity + len(data), self.width), np.float32)
+        self._rows[capacity:] = data
+        self._data_count, self._batch_size, self._from_data = len(data), batch_size, from_data
+
+    def sample_slots(self, fractions: npt.NDArray[np.float64]) -> tuple[FloatArray, npt.NDArray[np.int64], Numbers]:
+        rows, slots, numbers = super().sample_slots(fractions)
+        numbers += np.uint32(self._data_count)
+        shape, of_data = (-1, self._batch_size), np.s_[:, : self._from_data]
+        in_data = (fractions.reshape(shape)[of_data] * self._data_count).astype(np.int64)
+        slots.reshape(shape)[of_data] = self.capacity + in_data
+        numbers.reshape(shape)[of_data] = in_data
+        return rows, slots, numbers

@@ -58,15 +58,18 @@ class Objective:
 
     def shared(self) -> JsonObject:
         """What is the same in all runs, as `mepg train --config` takes it: a setting that is None is left out."""
-        shared = {name: value for name, value in self.run.to_json().items() if name not in ("spec", "seed", "threads")}
-        return {name: value for name, value in shared.items() if value is not None}
+        differing = ("spec", "seed", "threads", "data_sha256")
+        return {
+            name: value for name, value in self.run.to_json().items() if name not in differing and value is not None
+        }
 
     def to_json(self) -> JsonObject:
         """As a study stores it."""
         space = {
             field: list(values.values if isinstance(values, Choice) else values) for field, values in self.space.items()
         }
-        return {**self.shared(), "space": space, "settings": list(self.settings), "seeds": self.seeds}
+        data = {} if self.run.data_sha256 is None else {"data_sha256": self.run.data_sha256}
+        return {**self.shared(), **data, "space": space, "settings": list(self.settings), "seeds": self.seeds}
 
 
 def intermediate_scores(jobs: Sequence[Job]) -> dict[int, float]:
