@@ -77,9 +77,8 @@ def pop_run_settings(arguments: dict[str, Any]) -> dict[str, Any]:
     values = {}
     for setting in RUN_SETTINGS:
         value = as_python(arguments.pop(setting.name, setting.default))
-        if isinstance(value, Path):
-            value = str(value)
-        values[setting.name] = tuple(value) if isinstance(value, list) else value
+        value = tuple(value) if isinstance(value, list) else value
+        values[setting.name] = str(value) if isinstance(value, Path) else value
         setting.check(values[setting.name])
     return values
 
