@@ -56,7 +56,9 @@ def make_model_config(
     seed = np.random.SeedSequence().generate_state(1)[0] if seed is None else seed
     seed = integer("seed", seed, least=0, most=MAX_SEED)
     n_envs = integer("n_envs", n_envs, least=1)
-    spec = apply_arguments(_whole_spec(algorithm, spec, as_python(tuned)), arguments, count_envs(env, n_envs))
+    spec = apply_arguments(
+        _whole_spec(algorithm, spec, False if tuned is None else as_python(tuned)), arguments, count_envs(env, n_envs)
+    )
     return ModelConfig(algorithm, spec, seed, n_envs, run_settings)
 
 

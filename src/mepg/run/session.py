@@ -73,7 +73,8 @@ class Session:
             with _memory_errors_of_jax():
                 self.loop = self._open.enter_context(open_loop(self.config, watchdog))
         except MemoryError as error:
-            raise UsageError(with_cause("this run does not fit into memory", error)) from None
+            way_out = "a smaller replay buffer needs less: --set replay_size=N"
+            raise UsageError(f"{with_cause('this run does not fit into memory', error)}; {way_out}") from None
         self.config = self.loop.config
         self.notes += [note for note in (self.loop.envs.spaces.observations.note, self.loop.note) if note]
         self._note_statistics()
