@@ -93,26 +93,22 @@ def build(spec: CategoricalSpec, sizes: Sizes) -> Agent:
     def explore(state: AgentState, carry: Any, obs: Array, key: Key) -> tuple[Array, Any]:
         return sample(acting_params(spec, state), state.critic.params, obs, key)[0], carry
 
-    given = None if spec.temperature is None else spec.temperature.target_entropy
-    entropy = spec.entropy_ratio * math.log(sizes.action) if given is None else given
-    nets = Networks(Actor(network.init, sample, mode, loss), critics, entropy)
-
-    def nets_in(obs: Array) -> Networks:
-        """With fewer legal actions, the largest possible entropy is smaller too: alpha aims at a share of that."""
-        if not sizes.legal or given is not None:
-            return nets
-        return nets._replace(target_entropy=spec.entropy_ratio * jnp.log(sizes.legal_actions(obs).sum(axis=-1)))
+    nets = Networks(Actor(network.init, sample, mode, loss), critics, target_entropy(spec, math.log(sizes.action)))
 
     def update(state: AgentState, batch: Batch, key: Key) -> tuple[AgentState, Metrics]:
         """One update of Algorithm 1."""
         k_critic, k_policy, k_policy_mask = jax.random.split(key, 3)
+        aimed = nets
+        if sizes.legal:  # with fewer legal actions, the largest possible entropy is smaller too
+            largest = jnp.log(sizes.legal_actions(batch.obs).sum(axis=-1))  # [B]
+            aimed = nets._replace(target_entropy=target_entropy(spec, largest))
         next_log_pi = log_pi(next_params(spec, state), batch.next_obs)  # [B, A]
         theta, theta_target, _ = state.critic
         alpha = entropy_coefficient(spec, state)
         gradient, metrics = critic_gradient(critics, spec, theta, theta_target, next_log_pi, alpha, batch, k_critic)
         critic = adam_step(state.critic, gradient, spec.critic_lr, spec.adam_b1)
         state = state._replace(updates=state.updates + 1, critic=critic)
-        state, policy_metrics = improve_policy(nets_in(batch.obs), spec, state, batch, k_policy, k_policy_mask)
+        state, policy_metrics = improve_policy(aimed, spec, state, batch, k_policy, k_policy_mask)
         return update_targets(spec, state), as_metrics(metrics) | policy_metrics
 
     return Agent(
@@ -124,6 +120,12 @@ def build(spec: CategoricalSpec, sizes: Sizes) -> Agent:
             critics, lambda state: state.critic.params, partial(agent.evaluated_policy, nets, spec), spec
         ),
     )
+
+
+def target_entropy(spec: CategoricalSpec, largest: Array | float) -> Array | float:
+    """H of Eq. (8): a share of the largest possible entropy, unless the spec says otherwise."""
+    given = None if spec.temperature is None else spec.temperature.target_entropy
+    return spec.entropy_ratio * largest if given is None else given
 
 
 def critic_gradient(
