@@ -73,7 +73,7 @@ def test_a_process_ends_with_0_and_its_answer(way, tmp_path):
 @pytest.mark.faults
 @pytest.mark.parametrize("backend", ["xla", "native"])
 @pytest.mark.parametrize("way", ["switches JAX's settings", "forks a pool"])
-def test_what_is_done_at_every_step_changes_no_bits(way, backend, tmp_path):
+def test_what_is_done_at_every_step_changes_no_bits(way, backend, native, tmp_path):
     """The pool's processes begin as forks of one that computes with JAX, which warns of that."""
     ways = ["", way, f"{way} at once"]
     done = run(["-W", "ignore", "-c", EACH, json.dumps(ways), "--set", "warmup=20", "--backend", backend], tmp_path)
