@@ -89,12 +89,22 @@ def test_stores_come_last():
 
 def test_reductions():
     text = program(lambda x: (x.sum(1), x.max(0)), A)
-    assert "sum_across(load_f(" in text
+    assert re.search(r"across_rows\(T \+ \d+, 0, 20, 20, \[\]\(vf a, vf b\) { return sum_\(a, b\); }", text)
     assert "select(valid, vf{}, " in text  # 40 columns do not fill two tiles of 32
     assert "max_(load_f(" in text
     assert "all(-INFINITY)" in text
     text = program(lambda x: x.sum(1), np.zeros((20, 64), np.float32))
     assert "valid" not in text
+    assert "sum_across(load_i(" in program(lambda x: x.sum(1), np.zeros((20, 70), np.int32))
+
+
+@pytest.mark.parametrize(("columns", "whole"), [(32, True), (48, True), (20, False)])
+def test_pieces_of_a_concatenation_are_stored_by_vectors(columns, whole):
+    """The last vector of a piece may reach into the next one."""
+    pieces = [np.zeros((9, columns), np.float32), np.zeros((9, 5), np.float32)]
+    (_, body), *_ = functions(program(lambda x, y: jnp.concatenate([x + 1, y], 1), *pieces))
+    assert ("store_lane" not in body) == whole
+    assert whole or f"if (c + L <= {columns}) store(" in body
 
 
 def test_vectors_beyond_the_last_column_are_skipped():

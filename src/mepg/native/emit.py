@@ -283,12 +283,14 @@ class _Emitter:
         value = f"from_mask<vi>({value})" if root.target.dtype == "bool" else value
         if not nest.space:
             return f"store_lane({self._addresses.address(root.target, element)}, {value}, 0);"
-        last = root.value.shape[-1] == root.target.shape[-1]
-        if last and self._addresses.is_contiguous(root.target, element):
-            return f"store({self._addresses.address(root.target, element)}, {value});"
+        # After a piece's last column come another's: a vector that ends before is stored whole.
+        columns, contiguous = nest.space[-1], self._addresses.is_contiguous(root.target, element)
+        whole = f"store({self._addresses.address(root.target, element)}, {value});"
+        if contiguous and (root.value.shape[-1] == root.target.shape[-1] or columns % self._instructions.lanes == 0):
+            return whole
         address = self._addresses.address(root.target, element, "(c + lane)")
-        lanes = f"for (int lane = 0; lane < L && c + lane < {nest.space[-1]}; lane++)"
-        return f"{lanes} store_lane({address}, {value}, lane);"
+        lanes = f"for (int lane = 0; lane < L && c + lane < {columns}; lane++) store_lane({address}, {value}, lane);"
+        return f"if (c + L <= {columns}) {whole} else {lanes}" if contiguous else lanes
 
     def _reduce(
         self, root: Root, k: int, value: str, lines: _Lines, nest: LoopNest, tile: Tile, part: Partition
@@ -298,7 +300,8 @@ class _Emitter:
         scratch = self._addresses.start(self._assignment.scratch[root])
         index = loop_index(root.value.shape)
         kept = [axis_index for axis, axis_index in enumerate(index) if axis not in root.target.params["axes"]]
-        target = self._addresses.address(root.target, root.target.squeeze(kept))
+        element = root.target.squeeze(kept)
+        target = self._addresses.address(root.target, element)
         if over == {"r"}:
             across = f"for (int c = {part.columns.first}; c < {part.columns.last}; c += L)"
             vectors = f"UNROLL for (int v = 0; v < {tile.vectors}; v++)"
@@ -318,7 +321,12 @@ class _Emitter:
         lines.before_row.append(f"{vector} sum{k} = {identity};")
         lines.last.append(f"sum{k} = {kind}_(sum{k}, {masked});")
         lines.after_row.append(f"store({partial}, {kind}_({load}({partial}), sum{k}));")
-        lines.after.append(f"{down}*{_CAST[dtype]}({target}) = {kind}_across({load}({partial}));")
+        if by_row and dtype == "f32" and self._addresses.is_contiguous(root.target, element, "r"):
+            combine = f"[](vf a, vf b) {{ return {kind}_(a, b); }}"
+            to = f"[&](int r) {{ return {target}; }}"
+            lines.after.append(f"across_rows({scratch}, {', '.join(part.rows)}, {space[-2]}, {combine}, {to});")
+        else:
+            lines.after.append(f"{down}*{_CAST[dtype]}({target}) = {kind}_across({load}({partial}));")
 
 
 class _Lines:

@@ -62,11 +62,11 @@ class Addresses:
             terms += [indices[-1]] if indices and indices[-1] != "0" else []
         return " + ".join(terms)
 
-    def is_contiguous(self, node: Node, element: Sequence[AxisIndex]) -> bool:
-        """Whether the elements of the next columns lie side by side, a vector of them in one panel."""
+    def is_contiguous(self, node: Node, element: Sequence[AxisIndex], variable: str = "c") -> bool:
+        """Whether the elements of the variable's next values lie side by side, a vector of them in one panel."""
         buffer = self.assignment.buffers[node]
         *others, last = [*self.assignment.batch_index.get(node, []), *element]
-        if last.variable != "c" or any("c" in axis.variables for axis in others):
+        if last.variable != variable or any(variable in axis.variables for axis in others):
             return False
         return last.offset % 16 == 0 or len(buffer.dims) == 1 or buffer.panels == 1
 

@@ -308,7 +308,7 @@ class Graph:
         rank = max(len(a.shape) for a in arguments)
         shape = tuple(max(a.shape[d] for a in arguments if a.shape) for d in range(rank))
         values = [a.params["value"] if a.op == "constant" else None for a in arguments]
-        if op in _FOLD and None not in values:
+        if op in _FOLD and None not in values and (op != "div" or dtype == "f32"):
             with np.errstate(all="ignore"):
                 scalars = [NUMPY_DTYPES[a.dtype](v) for a, v in zip(arguments, values, strict=True)]
                 return self.constant(_FOLD[op](*scalars), shape, dtype)
@@ -353,7 +353,8 @@ class Graph:
 
 
 _FOLD: dict[str, Callable[..., Any]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative, "max": np.maximum, "min": np.minimum,
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "neg": np.negative, "max": np.maximum,
+    "min": np.minimum,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "sqrt": np.sqrt, "log": np.log, "exp": np.exp,
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
     "select": lambda predicate, no, yes: yes if predicate else no, "convert": lambda x: x,

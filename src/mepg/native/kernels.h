@@ -242,6 +242,36 @@ template <class V> INLINE auto min_across(V x) { return across(x, [](auto a, aut
 template <class V> INLINE V sum_(V a, V b) { return a + b; }
 template <class V> INLINE V prod_(V a, V b) { return a * b; }
 
+template <int H, int... J> INLINE void exchange(vf& a, vf& b, std::integer_sequence<int, J...>) {
+  const vf low = __builtin_shufflevector(a, b, ((J & H) ? L + J - H : J)...);
+  const vf high = __builtin_shufflevector(a, b, ((J & H) ? L + J : J + H)...);
+  a = low, b = high;
+}
+// What is across each of L vectors, in the lanes of one: the same halves meet as above.
+template <int H = L / 2, class F> INLINE vf across_each(vf (&rows)[L], F f) {
+  UNROLL for (int i = 0; i < H; i++) {
+    exchange<H>(rows[i], rows[i + H], std::make_integer_sequence<int, L>());
+    rows[i] = f(rows[i], rows[i + H]);
+  }
+  if constexpr (H > 1) return across_each<H / 2>(rows, f);
+  else return rows[0];
+}
+// The same for rows first..last of a reduction of so many, whose vectors are 16 words apart. `to(r)`: where row r's result
+// is stored; those of a whole vector of rows are side by side, and after the last of all rows there is room.
+template <class F, class To> INLINE void across_rows(const float* partial, int first, int last, int all_rows, F f, To to) {
+  for (int r = first; r < last;) {
+    if (r % L == 0 && (r + L <= last || last == all_rows)) {
+      vf rows[L];
+      UNROLL for (int i = 0; i < L; i++) rows[i] = load_f(partial + (r + i) * 16);
+      store(to(r), across_each(rows, f));
+      r += L;
+    } else {
+      *to(r) = across(load_f(partial + r * 16), [&](float a, float b) { return f(all(a), all(b))[0]; });
+      r++;
+    }
+  }
+}
+
 // ---- Keys: Threefry-2x32 with 20 rounds
 
 INLINE void threefry(const word* key, vu& x, vu& y) {
@@ -403,11 +433,6 @@ INLINE void product(const float* a, const float* b, int depth, vf (&tile)[MR][NV
 
 // ---- Packing a matrix that is in panels of W columns with R rows each
 
-template <int H, int... J> INLINE void exchange(vf& a, vf& b, std::integer_sequence<int, J...>) {
-  const vf low = __builtin_shufflevector(a, b, ((J & H) ? L + J - H : J)...);
-  const vf high = __builtin_shufflevector(a, b, ((J & H) ? L + J : J + H)...);
-  a = low, b = high;
-}
 template <int H> INLINE void transpose(vf (&rows)[L]) {  // L by L: exchange halves, then quarters, ...
   UNROLL for (int i = 0; i < L; i++) if (!(i & H)) exchange<H>(rows[i], rows[i + H], std::make_integer_sequence<int, L>());
   if constexpr (H > 1) transpose<H / 2>(rows);
