@@ -52,7 +52,7 @@ def test_the_state_is_neither_copied_in_nor_out():
 
 @pytest.mark.parametrize(("instructions", "rows", "vectors"), [("avx512", 8, 2), ("avx2", 6, 2), ("plain", 4, 2)])
 def test_a_tile_fits_in_the_registers(instructions, rows, vectors):
-    text = program(lambda x, w: x @ w, A, B, instructions=instructions)
+    text = program(lambda x, w: x @ w, A, np.zeros((40, 64), np.float32), instructions=instructions)
     assert f"vf tile[MR][{vectors}];" in text
     assert f"i + {rows} <= 20; i += {rows})" in text
     rest = f"if (i < 20) compute_rows.template operator()<{20 % rows}>"
@@ -76,6 +76,25 @@ def test_a_transposed_left_side_is_read_as_it_lies_and_a_right_one_packed():
     assert "pack" not in text
     text = program(lambda s: s[0] @ s[1].T, [B, B], state="read")
     assert re.search(r"pack_panels_transposed<32, 40, 32>\(S \+ \d+ \+ .*, 0, 40, 40, T \+ \d+\);", text)
+
+
+@pytest.mark.parametrize(
+    ("columns", "split"), [(32, False), (33, True), (40, True), (48, True), (49, False), (64, False)]
+)
+def test_the_last_columns_of_a_product_take_one_vector_if_that_is_enough(columns, split):
+    text = program(lambda x, w: x @ w, A, np.zeros((40, columns), np.float32))
+    whole = columns // 32 * 32
+    assert (f"const int c0 = {whole};" in text) == ("<8, 1>(i, c0);" in text) == split
+    loop = f"for (int c0 = 0; c0 < {whole if split else columns}; c0 += 32) {{"
+    assert loop in text
+    assert ("<8, 2>(i, c0);" in text) == split
+
+
+def test_threads_share_the_columns_before_the_last_and_one_has_these():
+    x, w = np.zeros((20, 700), np.float32), np.zeros((700, 100), np.float32)
+    text = program(lambda x, w: (x @ w).sum(0), x, w, threads=2)
+    assert "for (int c0 = first; c0 < min_(last, 96); c0 += 32) {" in text
+    assert "if (last > 96) {" in text
 
 
 def test_stores_come_last():

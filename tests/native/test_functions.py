@@ -88,6 +88,20 @@ def test_what_is_across_rows(instructions, rows):
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)  # XLA's maximum may lose a NaN
 
 
+@pytest.mark.parametrize("instructions", HERE)
+@pytest.mark.parametrize("size", [16, 23, 50, 64])
+def test_pieces_that_begin_in_the_middle_of_a_panel(instructions, size):
+    """Vectors that end in the next panel, loaded and stored, of numbers and of truths."""
+
+    def halves(x, y):
+        x = x * 2
+        split = x.reshape(9, 3, size)
+        merged = jnp.where(y[:, :, None] > 0, split + 1, split).reshape(9, -1)
+        return split.sum(1), merged, (x > 0)[:, size : 2 * size], (merged > 0).reshape(9, 3, size)
+
+    agree(halves, draw(9, 3 * size), draw(9, 3), instructions=KNOWN[instructions])
+
+
 def test_threads_find_the_same_sums_across_rows():
     x = draw(2, 297, 70)
     one, two = (compile_function(lambda x: (x.sum(2), x[0].sum(1)), x, threads=threads)(x) for threads in (1, 2))
