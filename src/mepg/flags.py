@@ -215,4 +215,10 @@ def engine_of(arguments: Namespace) -> Engine:
     from mepg.scheduler.local import Local
     from mepg.scheduler.ray import Ray
 
-    return Local(arguments.workers) if arguments.engine == "local" else Ray(arguments.address)
+    if arguments.engine == "local":
+        if arguments.address is not None:
+            raise UsageError("--address is a Ray cluster's: add --engine ray")
+        return Local(arguments.workers)
+    if arguments.workers is not None:
+        raise UsageError("--workers is for this machine, and a Ray cluster has as many as processors: leave it out")
+    return Ray(arguments.address)

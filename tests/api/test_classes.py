@@ -4,6 +4,7 @@ import importlib.util
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium
@@ -70,6 +71,8 @@ def test_what_is_recommended_depends_on_the_actions(env, kind, rate):
     model = mepg.recommended(env(), seed=1)
     assert (model.algorithm, model.learning_rate, model.seed) == (kind, rate, 1)
     assert mepg.recommended(env(), tuned=False, learning_rate=1e-3).learning_rate == 1e-3
+    spec = replace(model.default_spec, discount=0.5)
+    assert mepg.recommended(env(), spec=spec).spec == spec
 
 
 def test_nothing_is_recommended_for_what_is_no_environment():

@@ -37,7 +37,7 @@ def test_numbers_that_are_none(argument, value):
 def test_tuned_settings_and_an_argument_that_overrides_one():
     model = make(tuned=True, tau=0.01)
     assert (model.learning_rate, model.tau, model.gamma) == (7.3e-4, 0.01, 0.99)
-    assert make().learning_rate == 3e-4
+    assert make().learning_rate == make(tuned=None).learning_rate == 3e-4
     with pytest.raises(mepg.UsageError, match="ace has no tuned settings"):
         mepg.ACE("MlpPolicy", "StubScaled-v0", tuned=True)
 

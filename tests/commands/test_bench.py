@@ -17,6 +17,15 @@ from mepg.cli import main
         (["--race", "sbx-sacc"], "unknown contestant 'sbx-sacc'; did you mean 'sbx-sac'?"),
         (["--race", "--envs", "Pendulum"], "unknown task of the race 'Pendulum'; did you mean 'Pendulum-v1'?"),
         (["--race", "--seeds", "x"], "'x' is not a list of seeds"),
+        (["--race", "--seeds", "99999999999"], "seed must be in [0, 4294967295], not 99999999999"),
+        (["--race", "--against", "torch"], "unknown library 'torch'"),
+        # What would have no effect.
+        (["--race", "--rounds", "3"], "--rounds would have no effect: a race has none"),
+        (["--seeds", "0"], "--seeds would have no effect: only a race has them: add --race"),
+        (["--envs", "Pendulum-v1"], "--envs would have no effect: only a race"),
+        (["me-sac", "--envs", "Pendulum-v1"], "--envs would have no effect: the updates of single algorithms"),
+        (["me-sac", "--against", "sb3"], "--against would have no effect"),
+        (["me-sac", "--out", "here"], "--out would have no effect"),
     ],
 )
 def test_bad_input_is_one_line(argv, says, capsys, tmp_path):

@@ -89,6 +89,8 @@ def test_interrupted_it_saves_and_says_how_to_go_on(tmp_path):
         (["table1", "--envs", "HopperBulletEnv-v1"], "did you mean 'HopperBulletEnv-v0'?"),
         (["table1", "--tuned"], "ace has no tuned settings"),
         (["table1", "--workers", "1000"], "workers must be in"),
+        (["table1", "--address", "auto"], "--address is a Ray cluster's: add --engine ray"),
+        (["table1", "--engine", "ray", "--workers", "2"], "--workers is for this machine"),
     ],
 )
 def test_bad_input_is_one_line(argv, says, capsys):

@@ -12,10 +12,10 @@ from mepg.core import bellman, policies
 from mepg.core.agent import build
 from mepg.core.bellman import critic_gradient
 from mepg.core.critics import make_critics
-from mepg.core.nets import Layer, LayerNorm, make_network
+from mepg.core.nets import Layer, LayerNorm, make_network, normalise_rows
 from mepg.core.spec import Dropout, Gaussian, Noise, Spec, Temperature
 from mepg.core.types import Batch
-from tests.conftest import SIZES, jit_quickly, make_batch
+from tests.conftest import SIZES, draw, jit_quickly, make_batch
 
 KEY = jax.random.key(0)
 
@@ -192,6 +192,20 @@ def test_a_chosen_critic_keeps_its_own_mask(monkeypatch):
     zero = jax.tree.map(jnp.zeros_like, theta)
     losses = {float(critic_loss(zero, theta, pi(spec, phi), 0.0, batch, k, spec)[0]) for k in jax.random.split(KEY, 20)}
     assert losses == {1.0, 100.0}  # two critics, each y^2 / 2 with y = 1 or 10
+
+
+def test_layer_normalisation_has_the_derivative_of_its_formula():
+    def formula(z, scale, shift):
+        return (z - z.mean(axis=-1, keepdims=True)) / jnp.sqrt(z.var(axis=-1, keepdims=True) + 1e-5) * scale + shift
+
+    arguments = 2 + 3 * draw(6, 11), 1 + draw(11, seed=1), draw(11, seed=2)
+    weight = draw(6, 11, seed=3)
+
+    def value_and_gradient(function):
+        return jax.value_and_grad(lambda *a: (weight * function(*a)).sum(), argnums=(0, 1, 2))(*arguments)
+
+    for found, wanted in zip(*map(jax.tree.leaves, map(value_and_gradient, (normalise_rows, formula))), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_layer_normalisation_by_hand():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import multiprocessing
 import os
 import sys
 from pathlib import Path
@@ -30,6 +31,11 @@ def _switch_jax():
 
     for name in ("jax_enable_x64", "jax_debug_nans"):
         jax.config.update(name, not jax.config.values[name])
+
+
+def _fork_a_pool():
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(abs, [-1, 2]) == [1, 2]
 
 
 class Broken(io.StringIO):
@@ -57,6 +63,7 @@ WAYS = {
     "sets the umask": lambda: os.umask(0o777),
     "goes elsewhere": lambda: os.chdir(os.environ["ELSEWHERE"]),
     "switches JAX's settings": _switch_jax,
+    "forks a pool": _fork_a_pool,
 }
 
 

@@ -464,6 +464,14 @@ def test_hanging_elsewhere(how, when, tmp_path, monkeypatch, capsys):
         assert watchdog._process.returncode is not None  # it has ended and was waited for
 
 
+def test_hanging_before_there_is_an_algorithm(tmp_path, monkeypatch, capsys):
+    """Which one is recommended depends on the environment, so that is made and reset once more."""
+    monkeypatch.setenv("HOSTILE", "sleeps@first reset")
+    assert main(["train", "--env", hostile.ID, "--out", str(tmp_path / "a"), "--step-timeout", "2"]) == 1
+    assert_one_line(capsys.readouterr().err, "mepg: first reset: ", "did not return within 2 s")
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+
+
 def test_a_timeout_changes_nothing_else(whole, tmp_path):
     assert train(tmp_path / "a", settings=[*MENDED, "--step-timeout", "60"]) == 0
     assert_same_run(whole / "1", tmp_path / "a")

@@ -41,7 +41,7 @@ SOME = [
     "sets the umask",
     "goes elsewhere",
 ]
-ALL = [way + when for way in meddler.WAYS for when in ("", " at once")]
+ALL = [way + when for way in meddler.WAYS if way != "forks a pool" for when in ("", " at once")]
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,14 @@ def test_a_process_ends_with_0_and_its_answer(way, tmp_path):
 
 
 @pytest.mark.faults
-def test_settings_of_jax_that_change_at_every_step_change_no_bits(tmp_path):
-    ways = ["", "switches JAX's settings", "switches JAX's settings at once"]
-    done = run(["-c", EACH, json.dumps(ways), "--set", "warmup=20", "--backend", "xla"], tmp_path)
+@pytest.mark.parametrize("backend", ["xla", "native"])
+@pytest.mark.parametrize("way", ["switches JAX's settings", "forks a pool"])
+def test_what_is_done_at_every_step_changes_no_bits(way, backend, native, tmp_path):
+    """The pool's processes begin as forks of one that computes with JAX, which warns of that."""
+    ways = ["", way, f"{way} at once"]
+    done = run(["-W", "ignore", "-c", EACH, json.dumps(ways), "--set", "warmup=20", "--backend", backend], tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads((tmp_path / "found.json").read_text()) == dict.fromkeys(ways, 0)
     for name in ("policy.safetensors", "evaluations.npz"):
         assert len({(tmp_path / f"é {way}" / name).read_bytes() for way in ways}) == 1
 

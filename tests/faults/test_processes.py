@@ -116,16 +116,22 @@ def test_kill_9(algorithm, tmp_path, count):
     check_kills(algorithm, tmp_path, count)
 
 
-@pytest.mark.parametrize("algorithm", ["me-dqn", "me-qr-dqn", "me-sac-discrete", "me-tqc", "me-crossq"])
-def test_kill_9_in_native_code(algorithm, tmp_path, count, native):
+MIXED = ("--set", "precision=mixed", "--threads", "2")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "extra"),
+    [*((name, ()) for name in ("me-dqn", "me-qr-dqn", "me-sac-discrete", "me-tqc", "me-crossq")), ("me-crossq", MIXED)],
+)
+def test_kill_9_in_native_code(algorithm, extra, tmp_path, count, native):
     """Algorithms that differ in what they compute; me-sac is in tests/run/test_resume.py."""
-    check_kills(algorithm, tmp_path, count)
+    check_kills(algorithm, tmp_path, count, *extra)
     assert Folder(tmp_path / "killed").config().backend == "native"
 
 
-def check_kills(algorithm, tmp_path, count):
+def check_kills(algorithm, tmp_path, count, *extra):
     rng = random.Random(algorithm)
-    argv, folder = train(algorithm, tmp_path / "killed"), tmp_path / "killed"
+    argv, folder = train(algorithm, tmp_path / "killed", *extra), tmp_path / "killed"
     moments = Counter()
     for kind in ("any_moment", "writing_a_checkpoint", "resuming", "wrapped_ring"):
         for _ in range(5):
@@ -134,7 +140,7 @@ def check_kills(algorithm, tmp_path, count):
             if kind in was or kind == "any_moment":
                 break
     finish(argv)
-    finish(train(algorithm, tmp_path / "whole"))
+    finish(train(algorithm, tmp_path / "whole", *extra))
     assert_same_run(tmp_path / "whole", folder)
     for kind in ("writing_a_checkpoint", "resuming", "wrapped_ring", "inside_an_episode"):
         assert moments[kind] >= 1, (kind, moments)

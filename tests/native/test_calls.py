@@ -28,12 +28,18 @@ def lines(function, *examples, op, thread=()):
 def test_a_row_major_copy():
     """Of a transpose, which is copied into panels of 16 columns first."""
     assert lines(lambda x: x.T.reshape(8, 3) * 2, X, op="relayout") == [
-        "for (int i = 0; i < 24; i++) {",
-        "const int c = i % 4;",
-        "const int r = i / 4 % 6;",
-        "((word*)(T))[i] = scalar_u(T + r * 16 + c);",
+        "for (int i = 0; i < 6; i++) {",
+        "const int r = i % 6;",
+        "memcpy((word*)(T) + i * 4, T + r * 16, 4 * 4);",
         "}",
     ]
+
+
+def test_a_row_major_copy_of_panels():
+    text = lines(lambda x: (x + 1).reshape(-1, 25), np.zeros((4, 50), np.float32), op="relayout")
+    (copy,) = text[2:-1]
+    assert copy.startswith("for (int c = 0; c < 50; c += 32) memcpy((word*)(T) + i * 50 + c, ")
+    assert copy.endswith("T + panel<32, 4>(r, c), 4 * min_(32, 50 - c));")
 
 
 def test_keys():

@@ -52,7 +52,7 @@ def test_the_state_is_neither_copied_in_nor_out():
 
 @pytest.mark.parametrize(("instructions", "rows", "vectors"), [("avx512", 8, 2), ("avx2", 6, 2), ("plain", 4, 2)])
 def test_a_tile_fits_in_the_registers(instructions, rows, vectors):
-    text = program(lambda x, w: x @ w, A, B, instructions=instructions)
+    text = program(lambda x, w: x @ w, A, np.zeros((40, 64), np.float32), instructions=instructions)
     assert f"vf tile[MR][{vectors}];" in text
     assert f"i + {rows} <= 20; i += {rows})" in text
     rest = f"if (i < 20) compute_rows.template operator()<{20 % rows}>"
@@ -78,6 +78,25 @@ def test_a_transposed_left_side_is_read_as_it_lies_and_a_right_one_packed():
     assert re.search(r"pack_panels_transposed<32, 40, 32>\(S \+ \d+ \+ .*, 0, 40, 40, T \+ \d+\);", text)
 
 
+@pytest.mark.parametrize(
+    ("columns", "split"), [(32, False), (33, True), (40, True), (48, True), (49, False), (64, False)]
+)
+def test_the_last_columns_of_a_product_take_one_vector_if_that_is_enough(columns, split):
+    text = program(lambda x, w: x @ w, A, np.zeros((40, columns), np.float32))
+    whole = columns // 32 * 32
+    assert (f"const int c0 = {whole};" in text) == ("<8, 1>(i, c0);" in text) == split
+    loop = f"for (int c0 = 0; c0 < {whole if split else columns}; c0 += 32) {{"
+    assert loop in text
+    assert ("<8, 2>(i, c0);" in text) == split
+
+
+def test_threads_share_the_columns_before_the_last_and_one_has_these():
+    x, w = np.zeros((20, 700), np.float32), np.zeros((700, 100), np.float32)
+    text = program(lambda x, w: (x @ w).sum(0), x, w, threads=2)
+    assert "for (int c0 = first; c0 < min_(last, 96); c0 += 32) {" in text
+    assert "if (last > 96) {" in text
+
+
 def test_stores_come_last():
     """A store may overwrite what another value of the same loops reads."""
     ((_, body),) = functions(program(lambda s: [s[1] + 1, s[0] * 2], [B, B], state="read"))
@@ -89,12 +108,22 @@ def test_stores_come_last():
 
 def test_reductions():
     text = program(lambda x: (x.sum(1), x.max(0)), A)
-    assert "sum_across(load_f(" in text
+    assert re.search(r"across_rows\(T \+ \d+, 0, 20, 20, \[\]\(vf a, vf b\) { return sum_\(a, b\); }", text)
     assert "select(valid, vf{}, " in text  # 40 columns do not fill two tiles of 32
     assert "max_(load_f(" in text
     assert "all(-INFINITY)" in text
     text = program(lambda x: x.sum(1), np.zeros((20, 64), np.float32))
     assert "valid" not in text
+    assert "sum_across(load_i(" in program(lambda x: x.sum(1), np.zeros((20, 70), np.int32))
+
+
+@pytest.mark.parametrize(("columns", "whole"), [(32, True), (48, True), (20, False)])
+def test_pieces_of_a_concatenation_are_stored_by_vectors(columns, whole):
+    """The last vector of a piece may reach into the next one."""
+    pieces = [np.zeros((9, columns), np.float32), np.zeros((9, 5), np.float32)]
+    (_, body), *_ = functions(program(lambda x, y: jnp.concatenate([x + 1, y], 1), *pieces))
+    assert ("store_lane" not in body) == whole
+    assert whole or f"if (c + L <= {columns}) store(" in body
 
 
 def test_vectors_beyond_the_last_column_are_skipped():

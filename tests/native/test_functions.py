@@ -75,6 +75,39 @@ def shapes(x, y, i, key):
     }
 
 
+@pytest.mark.parametrize("instructions", HERE)
+@pytest.mark.parametrize("rows", [1, 15, 16, 17, 100])
+def test_what_is_across_rows(instructions, rows):
+    """Sums and maxima of whole vectors of rows at once, and of the rest; each NaN stays in its own row."""
+    x = draw(2, rows, 37)
+    x[1, rows // 2, 36] = np.nan
+    of_rows = compile_function(
+        lambda x: (x.sum(2), x[0].prod(1), x.max(2), x[1].min(1)), x, instructions=KNOWN[instructions]
+    )
+    for found, wanted in zip(of_rows(x), (x.sum(2), x[0].prod(1), x.max(2), x[1].min(1)), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)  # XLA's maximum may lose a NaN
+
+
+@pytest.mark.parametrize("instructions", HERE)
+@pytest.mark.parametrize("size", [16, 23, 50, 64])
+def test_pieces_that_begin_in_the_middle_of_a_panel(instructions, size):
+    """Vectors that end in the next panel, loaded and stored, of numbers and of truths."""
+
+    def halves(x, y):
+        x = x * 2
+        split = x.reshape(9, 3, size)
+        merged = jnp.where(y[:, :, None] > 0, split + 1, split).reshape(9, -1)
+        return split.sum(1), merged, (x > 0)[:, size : 2 * size], (merged > 0).reshape(9, 3, size)
+
+    agree(halves, draw(9, 3 * size), draw(9, 3), instructions=KNOWN[instructions])
+
+
+def test_threads_find_the_same_sums_across_rows():
+    x = draw(2, 297, 70)
+    one, two = (compile_function(lambda x: (x.sum(2), x[0].sum(1)), x, threads=threads)(x) for threads in (1, 2))
+    assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+
+
 def test_shapes():
     i = RNG.integers(0, 14, 35).astype(np.int32)
     agree(shapes, draw(14, 35), draw(35, 14), i, jax.random.key(3))
@@ -100,6 +133,15 @@ def test_products(rows, depth, columns, instructions):
         (lambda x: jnp.linalg.cholesky(jnp.eye(10) + jnp.outer(x, x)), "cholesky"),
         (lambda x: jnp.abs(jnp.fft.rfft(x)), "complex64"),
         (lambda x: x.astype(jnp.bfloat16) * 2, "bfloat16"),
+        (lambda x: x.astype(jnp.float16), "float16"),
+        (lambda x: x.astype(jnp.int8), "int8"),
+        (lambda x: x.astype(jnp.uint16), "uint16"),
+        (lambda x: jnp.linalg.svd(jnp.outer(x, x))[1], "svd"),
+        (lambda x: jnp.linalg.solve(jnp.outer(x, x), x), "lu"),
+        (  # max pooling
+            jax.grad(lambda x: jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (2,), (2,), "VALID").sum()),
+            "select_and_scatter_add",
+        ),
         (lambda x: jax.lax.cond(x[0] > 0, lambda: jnp.linalg.qr(jnp.outer(x, x))[0], lambda: jnp.eye(10)), "qr"),
         (lambda x: jax.pure_callback(np.sin, x, x), "pure_callback"),
         (lambda x: [x + 1, jax.debug.print("{}", x)], "debug"),

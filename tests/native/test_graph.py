@@ -145,3 +145,38 @@ def test_some_columns_of_a_product_are_a_smaller_product(graph):
     assert (part.op, part.shape) == ("product", (4, 3))
     assert part.arguments[1].op == "slice"
     assert graph.slice(product, (1, 0), (4, 6)).op == "slice"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [((5, 60), (5, 2, 30)), ((5, 3, 20), (5, 60)), ((4, 5, 64), (4, 5, 4, 16)), ((5, 1, 60), (5, 3, 1, 20))],
+)
+def test_a_last_axis_is_split_and_merged_by_long_pieces(graph, old, new):
+    x = array(graph, *old)
+    value = np.arange(math.prod(old), dtype=np.float32).reshape(old)
+    reshaped = graph.reshape(x, new)
+    assert "concatenate" in {node.op for node in graph.nodes}
+    assert "relayout" not in {node.op for node in graph.nodes}
+    np.testing.assert_array_equal(shown(reshaped, x, value), value.reshape(new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [((5, 60), (5, 4, 15)), ((5, 340), (5, 17, 20)), ((6, 20), (3, 40)), ((60, 2), (2, 60))]
+)
+def test_other_reshapes_are_copied_row_major(graph, old, new):
+    assert graph.reshape(array(graph, *old), new).op == "relayout"
+
+
+def test_quotients_of_constants_are_folded_and_whole_numbers_are_not(graph):
+    one, three = graph.constant(1, (4,), "f32"), graph.constant(3, (), "f32")
+    assert graph.elementwise("div", (one, three), "f32").params["value"] == np.float32(1) / np.float32(3)
+    zero = graph.constant(0, (), "i32")
+    assert graph.elementwise("div", (graph.constant(1, (4,), "i32"), zero), "i32").op == "div"
+
+
+def test_a_constant_bound_comes_second(graph):
+    x = array(graph, 3)
+    for bound, order in ((2.0, [x, "bound"]), (0.0, ["bound", x])):  # which zero wins depends on the order
+        constant = graph.constant(bound, (), "f32")
+        clipped = graph.elementwise("max", (constant, x), "f32")
+        assert [("bound" if a is constant else a) for a in clipped.arguments] == order

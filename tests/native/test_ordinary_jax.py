@@ -363,6 +363,7 @@ SHAPES = {
         jnp.average(g.x, weights=g.reward**2, axis=0), jnp.cov(g.q.T), jnp.corrcoef(g.q.T), jnp.nanmean(g.x, axis=0),
         (g.x > 9).any(axis=0), (jnp.asarray(LONG) < 9).all(axis=0), (jnp.asarray(LONG) * g.step > 9).any(axis=(0, 2)),
     ),
+    "over no axes": lambda g: ((g.x > 1).any(axis=()), g.x.sum(axis=()), jnp.unique(g.action, size=4)),
     "segments": lambda g: (
         jax.ops.segment_sum(g.x, g.action, 6), jax.ops.segment_max(g.reward, g.action, 6),
         jnp.bincount(g.action, length=6),

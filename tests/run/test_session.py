@@ -129,7 +129,7 @@ def test_what_the_machine_lacks_is_said_with_the_step(tmp_path, monkeypatch):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 9 TB\nmore")
 
     monkeypatch.setattr(module, "open_loop", exhausted)
-    with pytest.raises(UsageError, match=r"^this run does not fit into memory: RESOURCE_EXHAUSTED: 9 TB$"):
+    with pytest.raises(UsageError, match=r"^this run does not fit .* 9 TB; a smaller replay buffer needs less: \S"):
         Session(CONFIG, tmp_path / "b", SITTING)
     assert not (tmp_path / "b").exists()
 

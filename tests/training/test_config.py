@@ -126,6 +126,19 @@ def test_a_view_of_everything_is_none():
     assert config_that_sees("arm", "goal").with_view(SEEN) == SEEN
 
 
+def test_a_policy_has_to_see_something():
+    sizes = Sizes(2, 1, "box", (Part("goal", 0, 2), Part("nothing", 2, 2)))
+    with pytest.raises(UsageError, match="actor-obs: nothing of Any-v0 is empty"):
+        config_that_sees("nothing").with_view(sizes)
+    assert config_that_sees("nothing", "goal").with_view(sizes).actor_obs == 2
+
+
+def test_a_name_that_looks_like_a_flag_can_be_typed():
+    actor_obs = settings_of(Config)["actor_obs"]
+    assert actor_obs.as_flag(("goal", "a b")) == "--actor-obs 'goal,a b'"
+    assert actor_obs.as_flag(("-x", "y")) == "--actor-obs=-x,y"
+
+
 @pytest.mark.parametrize("name", ["ace", "ace-flat"])
 def test_a_policy_that_asks_its_critics_cannot_see_less(name):
     with pytest.raises(UsageError, match=f"actor-obs: {name} acts on all that its critics see; use .*, such as me-sac"):

@@ -37,7 +37,8 @@ def recommended(env: object, **kwargs: Any) -> Model:
     if env is None:
         raise UsageError(f"an algorithm is recommended for an environment: mepg.recommended({first_task()!r})")
     choice = algos.RECOMMENDED[_action_kind(env)]
-    return class_of(choice.algorithm)(env=env, **{"tuned": choice.tuned} | kwargs)
+    tuned = choice.tuned and kwargs.get("spec") is None  # a whole spec has rates of its own
+    return class_of(choice.algorithm)(env=env, **{"tuned": tuned} | kwargs)
 
 
 def _action_kind(env: object) -> str:

@@ -44,7 +44,8 @@ def make_config(
     limit_threads_once(run_settings["threads"])
     seed = np.random.SeedSequence().generate_state(1)[0] if seed is None else seed
     seed, n_envs = integer("seed", seed, least=0, most=MAX_SEED), integer("n_envs", n_envs, least=1)
-    spec = apply_arguments(_whole_spec(algorithm, spec, as_python(tuned)), arguments, count_envs(env, n_envs))
+    spec = _whole_spec(algorithm, spec, False if tuned is None else as_python(tuned))
+    spec = apply_arguments(spec, arguments, count_envs(env, n_envs))
     return in_envs(Config(algorithm=algorithm, spec=spec, env="", seed=seed, **run_settings), "", n_envs)
 
 
@@ -77,9 +78,8 @@ def pop_run_settings(arguments: dict[str, Any]) -> dict[str, Any]:
     values = {}
     for setting in RUN_SETTINGS:
         value = as_python(arguments.pop(setting.name, setting.default))
-        if isinstance(value, Path):
-            value = str(value)
-        values[setting.name] = tuple(value) if isinstance(value, list) else value
+        value = tuple(value) if isinstance(value, list) else value
+        values[setting.name] = str(value) if isinstance(value, Path) else value
         setting.check(values[setting.name])
     return values
 

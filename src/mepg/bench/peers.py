@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,10 +36,16 @@ class Peer(NamedTuple):
         return [str(self.python), str(_SCRIPT)]
 
 
+def require_known(names: Iterable[str]) -> None:
+    """Refuse what is no library to compare with."""
+    for name in names:
+        if name not in PACKAGES:
+            raise unknown("library", name, PACKAGES)
+
+
 def prepare(name: str, folder: Path, say: Callable[[str], None]) -> Peer:
     """Make the library's virtual environment under `folder`, unless it exists."""
-    if name not in PACKAGES:
-        raise unknown("library", name, PACKAGES)
+    require_known([name])
     home = folder / name
     python = home / "bin" / "python"
     if not is_installed(name, folder):

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 
 from mepg import flags
 from mepg.commands import Answer, Arguments, Parser
+from mepg.errors import UsageError
 from mepg.process import EXIT_FAILURE
+from mepg.training.config import SEED
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from mepg.bench.race import Evaluation, Heat
+
+ROUNDS = 20
 
 
 def add_arguments(parser: Parser) -> None:
@@ -22,7 +26,7 @@ def add_arguments(parser: Parser) -> None:
         nargs="*",
         help="measure only the updates of these algorithms, or race only these contestants (everything)",
     )
-    flags.add_count(parser, "--rounds", 20, "rounds of measurements; more rounds give less noise")
+    flags.add_count(parser, "--rounds", None, f"rounds of measurements; more rounds give less noise ({ROUNDS})")
     parser.add_argument(
         "--against",
         type=flags.names,
@@ -42,6 +46,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def answer(arguments: Arguments) -> Answer:
+    _refuse_what_has_no_effect(arguments)
     if arguments.race:
         return _race(arguments)
     from rich.console import Console
@@ -54,20 +59,21 @@ def answer(arguments: Arguments) -> Answer:
     from mepg.envs.env import Env
     from mepg.storage.files import write_atomic, write_json
 
-    flags.check_bound("rounds", arguments.rounds)
+    rounds = ROUNDS if arguments.rounds is None else arguments.rounds
+    flags.check_bound("rounds", rounds)
     for name in arguments.algorithms:
         find(name)
     err = Console(stderr=True, highlight=False)
     if arguments.algorithms:
         with _progress(err) as show:
-            updates = Benchmark(arguments.rounds, (), _turns(show)).updates_of(arguments.algorithms)
+            updates = Benchmark(rounds, (), _turns(show)).updates_of(arguments.algorithms)
         return Answer(updates, updates_table(updates))
     Env("HopperBulletEnv-v0").close()  # if PyBullet is missing, the error says how to install it
     peers = [prepare(name, arguments.peers, err.print) for name in arguments.against]
     out = arguments.out or Path("bench")
     out.mkdir(parents=True, exist_ok=True)
     with _progress(err) as show:
-        results = Benchmark(arguments.rounds, peers, _turns(show)).results()
+        results = Benchmark(rounds, peers, _turns(show)).results()
     results["about"]["peers"] = {peer.name: peer.versions for peer in peers}
     write_json(out / "bench.json", results)
     text = to_markdown(results)
@@ -76,6 +82,18 @@ def answer(arguments: Arguments) -> Answer:
     if not arguments.json:
         Console().print(Markdown(text))
     return Answer(results, f"-> {out}/bench.json, bench.md, bench.png")
+
+
+def _refuse_what_has_no_effect(arguments: Arguments) -> None:
+    if arguments.race:
+        names, way_out = ["rounds"], "a race has none"
+    elif arguments.algorithms:
+        names, way_out = ["against", "out", "envs", "seeds"], "the updates of single algorithms have none; add --race"
+    else:
+        names, way_out = ["envs", "seeds"], "only a race has them: add --race"
+    for name in names:
+        if getattr(arguments, name) not in (None, ()):
+            raise UsageError(f"--{name} would have no effect: {way_out}")
 
 
 @contextlib.contextmanager
@@ -103,14 +121,17 @@ def _race(arguments: Arguments) -> Answer:
     from rich.console import Console
 
     from mepg.bench.contestants import TASKS
-    from mepg.bench.peers import is_installed, prepare
+    from mepg.bench.peers import is_installed, prepare, require_known
     from mepg.bench.race import SEEDS, choose, read_results, run, solved_after
     from mepg.bench.race_show import draw, to_markdown
     from mepg.scheduler.schedule import claim
     from mepg.storage.files import write_atomic
 
     out = arguments.out or Path("results", "race")
+    for seed in arguments.seeds or ():
+        flags.check_bound("seed", seed, SEED)
     wanted = choose(arguments.algorithms, arguments.envs, arguments.seeds)
+    require_known(arguments.against)
     err = Console(stderr=True, highlight=False)
     libraries = {heat.library for heat in wanted if heat.library}
     ready = {name for name in libraries if name in arguments.against or is_installed(name, arguments.peers)}

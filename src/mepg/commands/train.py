@@ -40,8 +40,9 @@ def answer(arguments: Arguments) -> Answer:
     from mepg.storage.files import path_exists
     from mepg.storage.folder import Folder
 
+    options = SessionOptions(**flags.settings_from(arguments, SessionOptions))
     if arguments.algorithm is None:
-        _recommend(arguments)
+        _recommend(arguments, options.step_timeout)
     settings = flags.spec_settings(arguments)
     config = Config.make(arguments.algorithm, settings, env=arguments.env, **flags.settings_from(arguments, Config))
     named_after = arguments.set if arguments.config is None else [arguments.config.stem]
@@ -49,7 +50,7 @@ def answer(arguments: Arguments) -> Answer:
         named_after = ["tuned", *named_after]
         arguments.say(flags.describe_tuned(config.algorithm, config.spec))
     path = arguments.out or Path("runs") / config.folder_name(named_after)
-    folder, options = Folder(path), SessionOptions(**flags.settings_from(arguments, SessionOptions))
+    folder = Folder(path)
     config, data = with_data(config)
     result, title = folder.finished(config), "Already finished"
     if result is None:
@@ -71,12 +72,17 @@ def answer(arguments: Arguments) -> Answer:
     return Answer(found, _summary(title, folder, config, result))
 
 
-def _recommend(arguments: Arguments) -> None:
-    """Fill in the algorithm to start with in this environment."""
+def _recommend(arguments: Arguments, step_timeout: float | None) -> None:
+    """Fill in the algorithm to start with in this environment, whose first reset may hang as any other."""
     from mepg.algos import RECOMMENDED
     from mepg.envs.env import Env
+    from mepg.envs.watchdog import Watchdog
 
-    with contextlib.closing(Env(arguments.env)) as env:
+    with contextlib.ExitStack() as stack:
+        watchdog = None
+        if step_timeout is not None:
+            watchdog = stack.enter_context(contextlib.closing(Watchdog(step_timeout, arguments.env)))
+        env = stack.enter_context(contextlib.closing(Env(arguments.env, watchdog=watchdog)))
         choice = RECOMMENDED[env.sizes.action_kind]
     arguments.algorithm, arguments.tuned = choice.algorithm, choice.tuned or arguments.tuned
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 
 from mepg.core.spec import CriticSpec
@@ -24,8 +25,9 @@ def huber_error(huber: float | None, q: Array, y: Array) -> Array:
     delta = q - y
     if huber is None:
         return jnp.square(delta)
-    abs_delta = jnp.abs(delta)
-    return jnp.where(abs_delta <= huber, jnp.square(delta), huber * (2 * abs_delta - huber))
+    # h(x) = max over |c| <= k of c (2 x - c): its derivative is that at the best c, as if c were fixed.
+    c = jax.lax.stop_gradient(jnp.clip(delta, -huber, huber))
+    return c * (2 * delta - c)
 
 
 def quantile_huber_error(huber: float | None, z: Array, y: Array) -> Array:
@@ -34,21 +36,19 @@ def quantile_huber_error(huber: float | None, z: Array, y: Array) -> Array:
     The quantile Huber loss (Dabney et al., 2018), the mean over the quantiles z_i and over y's. The factor 2 makes the
     weights 1 on average, so that with one quantile this is `huber_error`.
     """
-    tau = (jnp.arange(z.shape[-1]) + 0.5) / z.shape[-1]
+    tau = ((jnp.arange(z.shape[-1]) + 0.5) / z.shape[-1])[:, None]
     z, y = z[:, :, None], y[:, None, :]
-    weight = 2 * jnp.abs(tau[:, None] - (y < z))
-    return (weight * huber_error(huber, z, y)).mean(axis=(1, 2))
+    weight = jnp.where(y < z, 2 * (1 - tau), 2 * tau)
+    # One axis after the other: XLA takes half of the time.
+    return (weight * huber_error(huber, z, y)).mean(axis=2).mean(axis=1)
 
 
 def smallest_quantiles(quantiles: Array, count: int) -> Array:
     """The `count` smallest of each row, in order. [B, J] -> [B, count]
 
-    Each is put at its rank, the number of smaller ones; of two equal ones, the left one comes first. That is
+    The k-th is the largest of those that fewer than k are smaller than, whether or not some are equal. Counting is
     faster than JAX's sort, which compares one pair at a time.
     """
-    index = jnp.arange(quantiles.shape[-1])
-    value, other = quantiles[:, :, None], quantiles[:, None, :]
-    before = (other < value) | ((other == value) & (index < index[:, None]))
-    rank = before.sum(axis=-1)  # [B, J]
-    has_rank = rank[:, None, :] == jnp.arange(count)[:, None]  # [B, count, J]
-    return jnp.where(has_rank, quantiles[:, None, :], 0.0).sum(axis=-1)
+    smaller = (quantiles[:, :, None] < quantiles[:, None, :]).sum(axis=1)  # [B, J]
+    below = smaller[:, None, :] <= jnp.arange(count)[:, None]  # [B, count, J]
+    return jnp.where(below, quantiles[:, None, :], -jnp.inf).max(axis=2)

@@ -81,7 +81,7 @@ def make_network(
             if m is not None and mask_place == "before":
                 z = m * z
             if isinstance(layer.norm, LayerNorm):
-                z = _layer_norm(z) * layer.norm.scale + layer.norm.shift
+                z = normalise_rows(z, *layer.norm)
             x = units = activation(z)
             if m is not None and mask_place == "after":
                 x = m * units
@@ -135,8 +135,30 @@ def matmul_bfloat16(a: Array, b: Array) -> Array:
 MATMULS: Mapping[str, MatMul] = MappingProxyType({"full": jnp.matmul, "mixed": matmul_bfloat16})
 
 
-def _layer_norm(z: Array) -> Array:
-    return (z - z.mean(axis=-1, keepdims=True)) * jax.lax.rsqrt(z.var(axis=-1, keepdims=True) + 1e-5)
+@jax.custom_vjp
+def normalise_rows(z: Array, scale: Array, shift: Array) -> Array:
+    """n = (z - E z) / sqrt(Var z + 1e-5), over a row; scale n + shift. [B, H], [H], [H] -> [B, H]
+
+    Var z = E z^2 - (E z)^2, as flax has it: both means come from one pass over z, that of the product that z is from.
+    """
+    return _normalise_rows_forward(z, scale, shift)[0]
+
+
+def _normalise_rows_forward(z: Array, scale: Array, shift: Array) -> tuple[Array, tuple[Array, ...]]:
+    mean, mean_square = z.mean(axis=-1, keepdims=True), jnp.square(z).mean(axis=-1, keepdims=True)
+    inv_std = jax.lax.rsqrt(jnp.maximum(mean_square - jnp.square(mean), 0.0) + 1e-5)
+    return (z - mean) * inv_std * scale + shift, (z, mean, inv_std, scale)
+
+
+def _normalise_rows_backward(residuals: tuple[Array, ...], dy: Array) -> tuple[Array, Array, Array]:
+    """dz = (g - E g - n E[g n]) / sqrt(Var z + 1e-5), g = scale dy; dscale = sum dy n, dshift = sum dy."""
+    z, mean, inv_std, scale = residuals
+    n, g = (z - mean) * inv_std, scale * dy
+    dz = (g - g.mean(axis=-1, keepdims=True) - n * (g * n).mean(axis=-1, keepdims=True)) * inv_std
+    return dz, (dy * n).sum(axis=0), dy.sum(axis=0)
+
+
+normalise_rows.defvjp(_normalise_rows_forward, _normalise_rows_backward)
 
 
 InitLayer = Callable[[Key, int, int], Layer]  # key, inputs, outputs

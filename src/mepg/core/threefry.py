@@ -35,7 +35,7 @@ def numbers16(key: Key, shape: tuple[int, ...]) -> Array:
     """Uniform 16-bit numbers, four from each hash: JAX's older scheme takes both words, and a word has two in it."""
     *rows, columns = shape
     with jax.threefry_partitionable(False):
-        words = jax.random.bits(_as_jax_key(key), (*rows, (columns + 1) // 2), jnp.uint32)
+        words = jax.random.bits(as_jax_key(key), (*rows, (columns + 1) // 2), jnp.uint32)
     return jnp.concatenate([words % 2**16, words // 2**16], axis=-1)[..., :columns]
 
 
@@ -72,11 +72,12 @@ def _fold_in(key: Array, number: Array | int) -> Array:
 
 def _random_bits(key: Array, width: int, shape: tuple[int, ...]) -> Array:
     # Here JAX's loop is the better way: what it computes is stored, not computed again wherever it is used.
-    bits: Array = jax.random.bits(_as_jax_key(key), shape, f"uint{width}")
+    bits: Array = jax.random.bits(as_jax_key(key), shape, f"uint{width}")
     return bits
 
 
-def _as_jax_key(key: Array) -> Key:
+def as_jax_key(key: Array) -> Key:
+    """The same key, from which JAX derives others in its loops: less to compile."""
     data = jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key
     wrapped: Key = jax.random.wrap_key_data(data, impl="threefry2x32")
     return wrapped

@@ -269,7 +269,7 @@ def _scratch_words(root: Root) -> int:
     """Partial results of a reduction: a vector for each row, one for the columns, or one."""
     space, over = root.value.dims, reduced_variables(root)
     if over == {"c"} and len(space) > 1:
-        return space[-2] * 16
+        return -(-space[-2] // 16) * 16 * 16  # whole vectors of rows
     if over == {"r"}:
         return -(-space[-1] // 32) * 32
     return 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from mepg.native.expressions import Addresses
-from mepg.native.graph import AxisIndex, Index, Node, loop_index, loop_variables
+from mepg.native.graph import AxisIndex, Index, Node, Shape, loop_index, loop_variables
 
 
 class Calls:
@@ -65,18 +65,38 @@ class Calls:
         return [f"const word* keys[] = {{{', '.join(keys)}}};", call]
 
     def _relayout(self, node: Node) -> list[str]:
-        """A row-major copy, element by element."""
+        """A row-major copy: by rows, or their parts in panels, where elements lie side by side; else one by one."""
         source = node.arguments[0]
-        element = self._element(source, loop_index(source.shape))
-        return [*self._loop(source), f"({self._target(node)})[i] = scalar_u({element});", "}"]
+        base, index = self._assignment.fusion.resolve(source, loop_index(source.shape))
+        buffer, columns = self._assignment.buffers[base], source.dims[-1] if source.dims else 1
+        width = columns if buffer.panels == 1 else buffer.width
+        element = base.squeeze(index)
+        if element and self._addresses.is_contiguous(base, element) and element[-1].offset % width == 0:
+            lines = self._indices(source.dims[:-1], loop_variables(source.dims)[:-1])
+            part = (f"for (int c = 0; c < {columns}; c += {width}) ", " + c", f"min_({width}, {columns} - c)")
+            across, column, words = ("", "", str(columns)) if width == columns else part
+            address = self._addresses.address(base, element, column[3:] or "0")
+            return [
+                f"for (int i = 0; i < {math.prod(source.dims[:-1])}; i++) {{",
+                *lines,
+                f"{across}memcpy({self._target(node)} + i * {columns}{column}, {address}, 4 * {words});",
+                "}",
+            ]
+        copy = f"({self._target(node)})[i] = scalar_u({self._addresses.address(base, element)});"
+        return [*self._loop(source), copy, "}"]
 
     def _loop(self, node: Node) -> list[str]:
         """A loop over a node's elements in row-major order, and the loop variables of each."""
+        lines = self._indices(node.dims, loop_variables(node.dims))
+        return [f"for (int i = 0; i < {math.prod(node.shape)}; i++) {{", *lines]
+
+    def _indices(self, dims: Shape, variables: list[str]) -> list[str]:
+        """Each loop variable, from the number i of an element in row-major order."""
         lines, rest = [], "i"
-        for variable, size in reversed(list(zip(loop_variables(node.dims), node.dims, strict=True))):
+        for variable, size in reversed(list(zip(variables, dims, strict=True))):
             lines.append(f"const int {variable} = {rest} % {size};")
             rest = f"{rest} / {size}"
-        return [f"for (int i = 0; i < {math.prod(node.shape)}; i++) {{", *lines]
+        return lines
 
     def _element(self, node: Node, index: Index) -> str:
         """The address of an element, through views."""

@@ -34,7 +34,7 @@ def compare(
     its state: Adam amplifies a gradient that is nearly 0. `arguments` gives those of call 1, 2, ...
     """
     # Without its optimisations XLA compiles faster, to the same numbers.
-    jitted = jax.jit(function, compiler_options={"xla_backend_optimization_level": 1})
+    jitted = jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})
     state, rng = State.of(leaves), np.random.default_rng(0)
     reference, call = [np.asarray(leaf) for leaf in leaves], 0
     while call < calls or compiled.untaken():

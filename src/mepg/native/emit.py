@@ -235,8 +235,11 @@ class _Emitter:
     def _loop_nest(self, nest: LoopNest) -> list[str]:
         tile = tile_for(nest, self._instructions)
         space = nest.space
-        columns = space[-1] if space else 1
+        rows, columns = (space[-2] if len(space) > 1 else 1), (space[-1] if space else 1)
         part = partition(nest, self._threads, (tile.rows, tile.columns))
+        # The last columns of a product need only one vector of a tile if they are few.
+        split = nest.product is not None and tile.vectors == 2 and 0 < columns % tile.columns <= tile.lanes < columns
+        vectors, sizes = ("NV", "int MR, int NV") if split else (str(tile.vectors), "int MR")
         expressions, lines = Expressions(self._addresses, nest), _Lines()
         if columns % tile.columns and any(root.target.op == "reduce" for root in nest.roots):
             lines.first.append(f"const vi valid = lanes_below({columns} - c);")
@@ -246,19 +249,19 @@ class _Emitter:
         for k, root in enumerate(roots):
             value = expressions.value(root.value, loop_index(root.value.shape))
             if root.target.op == "reduce":
-                self._reduce(root, k, value, lines, nest, tile, part)
+                self._reduce(root, k, value, lines, nest, tile, vectors, part)
             elif root.target in self._assignment.read or root.target.op in ("destination", "input"):
                 lines.last.append(self._store(root, value, nest))
-        whole = tile.columns - columns % tile.columns < tile.lanes or columns % tile.columns == 0
+        whole = split or tile.columns - columns % tile.columns < tile.lanes or columns % tile.columns == 0
         product = self._product(nest.product, *nest.operands) if nest.product is not None else []
         body = [
-            "auto compute_rows = [&]<int MR>(int i, int c0) __attribute__((always_inline)) {",
-            *([f"  vf tile[MR][{tile.vectors}];"] if product else []),
+            f"auto compute_rows = [&]<{sizes}>(int i, int c0) __attribute__((always_inline)) {{",
+            *([f"  vf tile[MR][{vectors}];"] if product else []),
             *(f"  {line}" for line in (*product, *lines.before_tile)),
             "  UNROLL for (int q = 0; q < MR; q++) {",
             "    [[maybe_unused]] const int r = i + q;",
             *(f"    {line}" for line in lines.before_row),
-            f"    UNROLL for (int v = 0; v < {tile.vectors}; v++) {{",
+            f"    UNROLL for (int v = 0; v < {vectors}; v++) {{",
             "      const int c = c0 + v * L;",
             *([] if whole else [f"      if (c >= {columns}) continue;"]),
             *(f"      {line}" for line in (*lines.first, *expressions.statements, *lines.last)),
@@ -267,9 +270,7 @@ class _Emitter:
             "  }",
             *(f"  {line}" for line in lines.after_tile),
             "};",
-            f"for (int c0 = {part.columns.first}; c0 < {part.columns.last}; c0 += {tile.columns}) {{",
-            *_over_rows(part.rows, space[-2] if len(space) > 1 else 1, tile.rows),
-            "}",
+            *_over_tiles(part, rows, columns, tile, split),
         ]
         variables = zip(loop_variables(space)[:-2], space, strict=False)
         outer = [f"for (int {v} = 0; {v} < {n}; {v}++) {{" for v, n in variables]
@@ -283,27 +284,33 @@ class _Emitter:
         value = f"from_mask<vi>({value})" if root.target.dtype == "bool" else value
         if not nest.space:
             return f"store_lane({self._addresses.address(root.target, element)}, {value}, 0);"
-        last = root.value.shape[-1] == root.target.shape[-1]
-        if last and self._addresses.is_contiguous(root.target, element):
-            return f"store({self._addresses.address(root.target, element)}, {value});"
+        # After a piece's last column come another's: a vector that ends before is stored whole.
+        columns, contiguous = nest.space[-1], self._addresses.is_contiguous(root.target, element)
+        whole = f"store({self._addresses.address(root.target, element)}, {value});"
+        if contiguous and (root.value.shape[-1] == root.target.shape[-1] or columns % self._instructions.lanes == 0):
+            return whole
+        if not contiguous and (across := self._addresses.across_panels(root.target, element)):
+            return f"store_across<{across[0]}>({across[1]}, {value}, {columns} - c);"
         address = self._addresses.address(root.target, element, "(c + lane)")
-        lanes = f"for (int lane = 0; lane < L && c + lane < {nest.space[-1]}; lane++)"
-        return f"{lanes} store_lane({address}, {value}, lane);"
+        lanes = f"for (int lane = 0; lane < L && c + lane < {columns}; lane++) store_lane({address}, {value}, lane);"
+        return f"if (c + L <= {columns}) {whole} else {lanes}" if contiguous else lanes
 
     def _reduce(
-        self, root: Root, k: int, value: str, lines: _Lines, nest: LoopNest, tile: Tile, part: Partition
-    ) -> None:
+        self, root: Root, k: int, value: str, lines: _Lines, nest: LoopNest, tile: Tile,
+        tile_vectors: str, part: Partition,
+    ) -> None:  # fmt: skip
         kind, dtype, over, space = root.target.params["kind"], root.target.dtype, reduced_variables(root), nest.space
         identity, vector, load = _IDENTITY[dtype][kind], VECTOR[dtype], f"load_{dtype[0]}"
         scratch = self._addresses.start(self._assignment.scratch[root])
         index = loop_index(root.value.shape)
         kept = [axis_index for axis, axis_index in enumerate(index) if axis not in root.target.params["axes"]]
-        target = self._addresses.address(root.target, root.target.squeeze(kept))
+        element = root.target.squeeze(kept)
+        target = self._addresses.address(root.target, element)
         if over == {"r"}:
             across = f"for (int c = {part.columns.first}; c < {part.columns.last}; c += L)"
-            vectors = f"UNROLL for (int v = 0; v < {tile.vectors}; v++)"
+            vectors = f"UNROLL for (int v = 0; v < {tile_vectors}; v++)"
             lines.before.append(f"{across} store({scratch} + c, {identity});")
-            lines.before_tile.append(f"{vector} sum{k}[{tile.vectors}];")
+            lines.before_tile.append(f"{vector} sum{k}[{tile_vectors}];")
             lines.before_tile.append(f"{vectors} sum{k}[v] = {identity};")
             lines.last.append(f"sum{k}[v] = {kind}_(sum{k}[v], {value});")
             in_range = f"{vectors} if (const int c = c0 + v * L; c < {space[-1]})"
@@ -318,7 +325,12 @@ class _Emitter:
         lines.before_row.append(f"{vector} sum{k} = {identity};")
         lines.last.append(f"sum{k} = {kind}_(sum{k}, {masked});")
         lines.after_row.append(f"store({partial}, {kind}_({load}({partial}), sum{k}));")
-        lines.after.append(f"{down}*{_CAST[dtype]}({target}) = {kind}_across({load}({partial}));")
+        if by_row and dtype == "f32" and self._addresses.is_contiguous(root.target, element, "r"):
+            combine = f"[](vf a, vf b) {{ return {kind}_(a, b); }}"
+            to = f"[&](int r) {{ return {target}; }}"
+            lines.after.append(f"across_rows({scratch}, {', '.join(part.rows)}, {space[-2]}, {combine}, {to});")
+        else:
+            lines.after.append(f"{down}*{_CAST[dtype]}({target}) = {kind}_across({load}({partial}));")
 
 
 class _Lines:
@@ -330,13 +342,33 @@ class _Lines:
         self.first, self.last = list[str](), list[str]()
 
 
-def _over_rows(part: Range, rows: int, tile: int) -> list[str]:
+def _over_tiles(part: Partition, rows: int, columns: int, tile: Tile, split: bool) -> list[str]:
+    """The loops over a thread's tiles. If the last columns are split off, a tile has one vector there."""
+    first, last = part.columns
+    if not split:
+        loop = f"for (int c0 = {first}; c0 < {last}; c0 += {tile.columns}) {{"
+        return [loop, *_over_rows(part.rows, rows, tile.rows), "}"]
+    whole = columns - columns % tile.columns
+    end = str(whole) if last == str(columns) else f"min_({last}, {whole})"
+    rest = "" if last == str(columns) else f"if ({last} > {whole}) "
+    return [
+        f"for (int c0 = {first}; c0 < {end}; c0 += {tile.columns}) {{",
+        *_over_rows(part.rows, rows, tile.rows, ", 2"),
+        "}",
+        f"{rest}{{",
+        f"  const int c0 = {whole};",
+        *_over_rows(part.rows, rows, tile.rows, ", 1"),
+        "}",
+    ]
+
+
+def _over_rows(part: Range, rows: int, tile: int, vectors: str = "") -> list[str]:
     call = "compute_rows.template operator()"
     lines = [f"  int i = {part.first};"]
     if rows >= tile:
-        lines.append(f"  for (; i + {tile} <= {part.last}; i += {tile}) {call}<{tile}>(i, c0);")
+        lines.append(f"  for (; i + {tile} <= {part.last}; i += {tile}) {call}<{tile}{vectors}>(i, c0);")
     if rows % tile:
-        lines.append(f"  if (i < {part.last}) {call}<{rows % tile}>(i, c0);")
+        lines.append(f"  if (i < {part.last}) {call}<{rows % tile}{vectors}>(i, c0);")
     return lines
 
 

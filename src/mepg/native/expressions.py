@@ -52,9 +52,7 @@ class Addresses:
     def address(self, node: Node, element: Sequence[AxisIndex], column: str = "c") -> str:
         """The address of a node's element."""
         buffer = self.assignment.buffers[node]
-        indices = [self.index(axis, column) for axis in (*self.assignment.batch_index.get(node, []), *element)]
-        terms = [self.start(buffer)]
-        terms += [f"{i} * {stride}" for i, stride in zip(indices, buffer.strides(), strict=False) if i != "0"]
+        terms, indices = self._terms(node, element, column)
         if len(indices) > 1 and buffer.panels > 1:
             terms.append(f"panel<{buffer.width}, {buffer.rows}>({indices[-2]}, {indices[-1]})")
         else:
@@ -62,11 +60,27 @@ class Addresses:
             terms += [indices[-1]] if indices and indices[-1] != "0" else []
         return " + ".join(terms)
 
-    def is_contiguous(self, node: Node, element: Sequence[AxisIndex]) -> bool:
-        """Whether the elements of the next columns lie side by side, a vector of them in one panel."""
+    def _terms(self, node: Node, element: Sequence[AxisIndex], column: str = "c") -> tuple[list[str], list[str]]:
+        """The address of the matrix that an element is in, as a sum, and the element's indices."""
+        buffer = self.assignment.buffers[node]
+        indices = [self.index(axis, column) for axis in (*self.assignment.batch_index.get(node, []), *element)]
+        terms = [f"{i} * {stride}" for i, stride in zip(indices, buffer.strides(), strict=False) if i != "0"]
+        return [self.start(buffer), *terms], indices
+
+    def across_panels(self, node: Node, element: Sequence[AxisIndex]) -> tuple[str, str] | None:
+        """Of elements side by side but for the end of a panel: its width and height; where they begin."""
+        *others, last = element
+        buffer, batch_index = self.assignment.buffers[node], self.assignment.batch_index.get(node, [])
+        if last.variable != "c" or any("c" in axis.variables for axis in (*batch_index, *others)):
+            return None
+        terms, indices = self._terms(node, element)
+        return f"{buffer.width}, {buffer.rows}", f"{' + '.join(terms)}, {indices[-2]}, {indices[-1]}"
+
+    def is_contiguous(self, node: Node, element: Sequence[AxisIndex], variable: str = "c") -> bool:
+        """Whether the elements of the variable's next values lie side by side, a vector of them in one panel."""
         buffer = self.assignment.buffers[node]
         *others, last = [*self.assignment.batch_index.get(node, []), *element]
-        if last.variable != "c" or any("c" in axis.variables for axis in others):
+        if last.variable != variable or any(variable in axis.variables for axis in others):
             return False
         return last.offset % 16 == 0 or len(buffer.dims) == 1 or buffer.panels == 1
 
@@ -113,6 +127,10 @@ class Expressions:
             return f"all(scalar_{suffix}({addresses.address(node, element)}))"
         if addresses.is_contiguous(node, element):
             return f"load_{suffix}({addresses.address(node, element)})"
+        if across := addresses.across_panels(node, element):
+            sizes, start = across
+            load = f"load_across<{VECTOR[node.dtype]}, {sizes}>({start}, {node.dims[-1]})"
+            return f"(vi)({load} != 0)" if node.dtype == "bool" else load
         return self._gather(VECTOR[node.dtype], f"scalar_{suffix}({addresses.address(node, element, 'column')})")
 
     def _gather(self, vector: str, element: str) -> str:

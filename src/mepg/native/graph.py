@@ -8,6 +8,7 @@ view (a transpose, a slice, ...) computes nothing: `through_view` says which ele
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -23,6 +24,9 @@ LIBM = {  # functions of C's mathematical library: computed lane by lane
     "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "cos", "cosh", "erf", "erfc", "exp2",
     "expm1", "nextafter", "sin", "sinh", "tan",
 }  # fmt: skip
+
+
+_PIECES, _PIECE = 16, 16  # a reshape copies at most so many pieces of at least so many elements by vectors
 
 
 class Unsupported(Exception):
@@ -235,8 +239,30 @@ class Graph:
         if shape == base.shape:
             return base
         if squeezed(shape) != base.dims and base.op != "constant":
-            return self.add("relayout", (base,), shape, base.dtype)
+            return self._by_columns(base, shape) or self.add("relayout", (base,), shape, base.dtype)
         return self._view("reshape", base, shape)
+
+    def _by_columns(self, base: Node, shape: Shape) -> Node | None:
+        """A last axis that becomes two, or two that become one, as a concatenation if its pieces are few and long."""
+        old, new = base.dims, squeezed(shape)
+        longer = max(old, new, key=len)
+        if (
+            len(longer) < 2
+            or longer[-2] > _PIECES
+            or longer[-1] < _PIECE
+            or (*longer[:-2], math.prod(longer[-2:])) not in (old, new)
+        ):
+            return None
+        count, size = longer[-2:]
+        x, axis = self.reshape(base, old), len(old) - 1
+        if longer is new:
+            starts = [[0] * axis + [i * size] for i in range(count)]
+            pieces = [self._view("slice", x, (*old[:-1], size), start=tuple(start)) for start in starts]
+            whole = self.concatenate([self.reshape(piece, (*old[:-1], 1, size)) for piece in pieces], axis)
+        else:
+            pieces = [self.slice_axis(x, axis - 1, i, i + 1) for i in range(count)]
+            whole = self.concatenate([self.reshape(piece, (*old[:-2], size)) for piece in pieces], axis - 1)
+        return self.reshape(whole, shape)
 
     def transpose(self, base: Node, permutation: Sequence[int]) -> Node:
         """Axis i here is axis permutation[i] of the base."""
@@ -308,10 +334,12 @@ class Graph:
         rank = max(len(a.shape) for a in arguments)
         shape = tuple(max(a.shape[d] for a in arguments if a.shape) for d in range(rank))
         values = [a.params["value"] if a.op == "constant" else None for a in arguments]
-        if op in _FOLD and None not in values:
+        if op in _FOLD and None not in values and (op != "div" or dtype == "f32"):
             with np.errstate(all="ignore"):
                 scalars = [NUMPY_DTYPES[a.dtype](v) for a, v in zip(arguments, values, strict=True)]
                 return self.constant(_FOLD[op](*scalars), shape, dtype)
+        if op in ("max", "min") and dtype == "f32" and values[0]:  # a constant is cheaper on the right
+            arguments, values = arguments[::-1], values[::-1]
         simpler = self._simplify(op, arguments, values, shape)
         return simpler if simpler is not None else self.add(op, arguments, shape, dtype)
 
@@ -353,7 +381,8 @@ class Graph:
 
 
 _FOLD: dict[str, Callable[..., Any]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "neg": np.negative, "max": np.maximum, "min": np.minimum,
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "neg": np.negative, "max": np.maximum,
+    "min": np.minimum,
     "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "sqrt": np.sqrt, "log": np.log, "exp": np.exp,
     "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
     "select": lambda predicate, no, yes: yes if predicate else no, "convert": lambda x: x,

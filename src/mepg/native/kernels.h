@@ -88,6 +88,20 @@ template <class V, class F> INLINE V each(F f) {
 template <int W, int R> INLINE constexpr int panel(int r, int c) {
   return (int)((unsigned)c / W) * (R * W) + r * W + (int)((unsigned)c % W);
 }
+// A vector from element (r, c) on, of a matrix with C columns: it may begin in one panel and end in the next.
+template <class V, int W, int R> INLINE V load_across(const float* m, int r, int c, int C) {
+  typedef V anywhere __attribute__((aligned(4)));
+  const int here = W - (int)((unsigned)c % W);  // lanes in the first panel
+  const V first = *(const anywhere*)(m + panel<W, R>(r, c));
+  if (here >= L || c + here >= C) return first;
+  const V second = *(const anywhere*)(m + panel<W, R>(r, c + here) - here);
+  return lanes_below(here) ? first : second;
+}
+// The first n lanes, likewise.
+template <int W, int R, class V> INLINE void store_across(float* m, int r, int c, V x, int n) {
+  if (n >= L && (unsigned)c % W <= W - L) store(m + panel<W, R>(r, c), x);
+  else for (int lane = 0; lane < L && lane < n; lane++) store_lane(m + panel<W, R>(r, c + lane), x, lane);
+}
 INLINE int clip(int i, int size) { return i < 0 ? 0 : i >= size ? size - 1 : i; }
 
 // ---- Elementwise functions
@@ -95,9 +109,18 @@ INLINE int clip(int i, int size) { return i < 0 ? 0 : i >= size ? size - 1 : i; 
 INLINE vf select(vi mask, vf no, vf yes) { return mask ? yes : no; }
 INLINE vi select(vi mask, vi no, vi yes) { return mask ? yes : no; }
 INLINE vu select(vi mask, vu no, vu yes) { return mask ? yes : no; }
-// NaN on either side gives NaN.
+// NaN on either side gives NaN. x86's instruction gives its second operand if they are equal, or if either is NaN; so a
+// constant b costs nothing more.
+#if LANES == 16
+INLINE vf max_(vf a, vf b) { return b != b ? b : (vf)_mm512_max_ps((__m512)b, (__m512)a); }
+INLINE vf min_(vf a, vf b) { return b != b ? b : (vf)_mm512_min_ps((__m512)b, (__m512)a); }
+#elif LANES == 8
+INLINE vf max_(vf a, vf b) { return b != b ? b : (vf)_mm256_max_ps((__m256)b, (__m256)a); }
+INLINE vf min_(vf a, vf b) { return b != b ? b : (vf)_mm256_min_ps((__m256)b, (__m256)a); }
+#else
 INLINE vf max_(vf a, vf b) { return ((a < b) | (b != b)) ? b : a; }
 INLINE vf min_(vf a, vf b) { return ((a > b) | (b != b)) ? b : a; }
+#endif
 INLINE vi max_(vi a, vi b) { return a < b ? b : a; }
 INLINE vi min_(vi a, vi b) { return a > b ? b : a; }
 INLINE vu max_(vu a, vu b) { return a < b ? b : a; }
@@ -242,56 +265,97 @@ template <class V> INLINE auto min_across(V x) { return across(x, [](auto a, aut
 template <class V> INLINE V sum_(V a, V b) { return a + b; }
 template <class V> INLINE V prod_(V a, V b) { return a * b; }
 
+template <int H, int... J> INLINE void exchange(vf& a, vf& b, std::integer_sequence<int, J...>) {
+  const vf low = __builtin_shufflevector(a, b, ((J & H) ? L + J - H : J)...);
+  const vf high = __builtin_shufflevector(a, b, ((J & H) ? L + J : J + H)...);
+  a = low, b = high;
+}
+// What is across each of L vectors, in the lanes of one: the same halves meet as above.
+template <int H = L / 2, class F> INLINE vf across_each(vf (&rows)[L], F f) {
+  UNROLL for (int i = 0; i < H; i++) {
+    exchange<H>(rows[i], rows[i + H], std::make_integer_sequence<int, L>());
+    rows[i] = f(rows[i], rows[i + H]);
+  }
+  if constexpr (H > 1) return across_each<H / 2>(rows, f);
+  else return rows[0];
+}
+// The same for rows first..last of a reduction of so many, whose vectors are 16 words apart. `to(r)`: where row r's result
+// is stored; those of a whole vector of rows are side by side, and after the last of all rows there is room.
+template <class F, class To> INLINE void across_rows(const float* partial, int first, int last, int all_rows, F f, To to) {
+  for (int r = first; r < last;) {
+    if (r % L == 0 && (r + L <= last || last == all_rows)) {
+      vf rows[L];
+      UNROLL for (int i = 0; i < L; i++) rows[i] = load_f(partial + (r + i) * 16);
+      store(to(r), across_each(rows, f));
+      r += L;
+    } else {
+      *to(r) = across(load_f(partial + r * 16), [&](float a, float b) { return f(all(a), all(b))[0]; });
+      r++;
+    }
+  }
+}
+
 // ---- Keys: Threefry-2x32 with 20 rounds
 
-INLINE void threefry(const word* key, vu& x, vu& y) {
+// Of N vectors of counters: each depends on itself round after round, and the others fill the gaps.
+template <int N> INLINE void threefry(const word* key, vu (&x)[N], vu (&y)[N]) {
   const uint32_t schedule[3] = {key[0], key[1], key[0] ^ key[1] ^ 0x1bd11bdau};
   constexpr int rotations[2][4] = {{13, 15, 26, 6}, {17, 29, 16, 24}};
-  x += schedule[0];
-  y += schedule[1];
+  UNROLL for (int v = 0; v < N; v++) x[v] += schedule[0], y[v] += schedule[1];
   UNROLL for (int i = 0; i < 5; i++) {
     UNROLL for (int j = 0; j < 4; j++) {
       const int by = rotations[i % 2][j];
-      x += y;
-      y = ((y << by) | (y >> (32 - by))) ^ x;
+      UNROLL for (int v = 0; v < N; v++) {
+        x[v] += y[v];
+        y[v] = ((y[v] << by) | (y[v] >> (32 - by))) ^ x[v];
+      }
     }
-    x += schedule[(i + 1) % 3];
-    y += schedule[(i + 2) % 3] + (uint32_t)(i + 1);
+    UNROLL for (int v = 0; v < N; v++) {
+      x[v] += schedule[(i + 1) % 3];
+      y[v] += schedule[(i + 2) % 3] + (uint32_t)(i + 1);
+    }
   }
 }
+constexpr int AT_ONCE = 4;
 INLINE void store_some(word* to, vu x, int n) {
   if (n >= L) store((float*)to, x);
   else for (int lane = 0; lane < n; lane++) to[lane] = x[lane];
 }
 NOINLINE void fold_in_key(const word* key, const word* number, int, word* to) {
-  vu x = all(0u), y = all((uint32_t)*number);
+  vu x[1] = {all(0u)}, y[1] = {all((uint32_t)*number)};
   threefry(key, x, y);
-  to[0] = x[0], to[1] = y[0];
+  to[0] = x[0][0], to[1] = y[0][0];
 }
 NOINLINE void split_key(const word* key, const word*, int words, word* to) {
   for (int i = 0; i < words / 2; i += L) {
-    vu x = all(0u), y = (vu)(lanes() + i);
+    vu x[1] = {all(0u)}, y[1] = {(vu)(lanes() + i)};
     threefry(key, x, y);
-    for (int lane = 0; lane < L && i + lane < words / 2; lane++) to[2 * (i + lane)] = x[lane], to[2 * (i + lane) + 1] = y[lane];
+    for (int lane = 0; lane < L && i + lane < words / 2; lane++)
+      to[2 * (i + lane)] = x[0][lane], to[2 * (i + lane) + 1] = y[0][lane];
   }
 }
-// Of several threads, t computes vectors t, t + threads, t + 2 threads, ...
+// Of several threads, t computes AT_ONCE vectors, leaves those of the others out, and so on.
 NOINLINE void bits(const word* key, const word*, int n, word* to, int t = 0, int threads = 1) {
-  for (int i = t * L; i < n; i += threads * L) {
-    vu x = all(0u), y = (vu)(lanes() + i);
+  for (int i = t * AT_ONCE * L; i < n; i += threads * AT_ONCE * L) {
+    vu x[AT_ONCE], y[AT_ONCE];
+    UNROLL for (int v = 0; v < AT_ONCE; v++) x[v] = all(0u), y[v] = (vu)(lanes() + i + v * L);
     threefry(key, x, y);
-    store_some(to + i, x ^ y, n - i);
+    UNROLL for (int v = 0; v < AT_ONCE; v++) store_some(to + i + v * L, x[v] ^ y[v], n - i - v * L);
   }
 }
 NOINLINE void bits_in_halves(const word* key, const word*, int n, word* to, int t = 0, int threads = 1) {  // JAX's older scheme
   const int half = (n + 1) / 2;
-  for (int i = t * L; i < half; i += threads * L) {
-    vi x = lanes() + i, y = x + half;
-    y = y < n ? y : y ^ y;
-    vu a = (vu)x, b = (vu)y;
+  for (int i = t * AT_ONCE * L; i < half; i += threads * AT_ONCE * L) {
+    vu a[AT_ONCE], b[AT_ONCE];
+    UNROLL for (int v = 0; v < AT_ONCE; v++) {
+      const vi x = lanes() + i + v * L, y = x + half;
+      a[v] = (vu)x, b[v] = (vu)(y < n ? y : y ^ y);
+    }
     threefry(key, a, b);
-    store_some(to + i, a, half - i);
-    store_some(to + half + i, b, n - half - i);
+    UNROLL for (int v = 0; v < AT_ONCE; v++) {
+      store_some(to + i + v * L, a[v], half - i - v * L);
+      store_some(to + half + i + v * L, b[v], n - half - i - v * L);
+    }
   }
 }
 NOINLINE void sort(const word* keys, const word* values, int n, word* to_keys, word* to_values) {
@@ -403,11 +467,6 @@ INLINE void product(const float* a, const float* b, int depth, vf (&tile)[MR][NV
 
 // ---- Packing a matrix that is in panels of W columns with R rows each
 
-template <int H, int... J> INLINE void exchange(vf& a, vf& b, std::integer_sequence<int, J...>) {
-  const vf low = __builtin_shufflevector(a, b, ((J & H) ? L + J - H : J)...);
-  const vf high = __builtin_shufflevector(a, b, ((J & H) ? L + J : J + H)...);
-  a = low, b = high;
-}
 template <int H> INLINE void transpose(vf (&rows)[L]) {  // L by L: exchange halves, then quarters, ...
   UNROLL for (int i = 0; i < L; i++) if (!(i & H)) exchange<H>(rows[i], rows[i + H], std::make_integer_sequence<int, L>());
   if constexpr (H > 1) transpose<H / 2>(rows);

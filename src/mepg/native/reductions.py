@@ -17,7 +17,7 @@ def reduce(graph: Graph, kind: str, base: Node, axes: Sequence[int]) -> Node:
         if kind not in _IDENTITY:
             raise Unsupported(f"the {kind} of no numbers")
         return graph.constant(_IDENTITY[kind], [d for i, d in enumerate(base.shape) if i not in axes], base.dtype)
-    if base.dtype == "bool" and max(base.shape[axis] for axis in axes) > _UNROLLED:
+    if base.dtype == "bool" and max((base.shape[axis] for axis in axes), default=0) > _UNROLLED:
         counts = reduce(graph, "max" if kind == "any" else "min", graph.elementwise("convert", (base,), "i32"), axes)
         return graph.elementwise("convert", (counts,), "bool")
     outer: list[int] = []  # long axes that are neither rows nor columns in memory

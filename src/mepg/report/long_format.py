@@ -31,6 +31,7 @@ NAMES = {
     "value": ("value", "mean"),
     "std": ("std",),
 }
+MOST = 1e100  # of a number: means and variances of such numbers are finite too
 RETURN = "avg_return"  # the mean return of an evaluation; other metrics are ignored
 
 
@@ -78,6 +79,8 @@ def read_long_format(path: Path) -> list[PublishedCurve]:
             values = {str(_integer(path, line, cells, "seed")): value}
         else:
             std = _finite(path, line, cells, "std")
+            if std < 0:
+                raise UsageError(f"{path}, line {line}, column std: {cells['std']!r:.50} is below 0")
             values = {"mean - std": value - std, "mean + std": value + std}
         if cells.get("metric", RETURN) != RETURN:
             continue
@@ -91,7 +94,9 @@ def read_long_format(path: Path) -> list[PublishedCurve]:
                 )
             means[step] = mean
     if not runs:
-        raise UsageError(f"{path}, column metric: there is no {RETURN} in it, and nothing else is drawn")
+        if any(True for _ in _lines(path, text)):
+            raise UsageError(f"{path}, column metric: there is no {RETURN} in it, and nothing else is drawn")
+        raise UsageError(f"{path}, line 2: there is nothing below the head")
     return [
         PublishedCurve(
             f"{name} ({path.name})", env, np.array(sorted(means)), np.array([means[step] for step in sorted(means)])
@@ -136,6 +141,9 @@ def _lines(path: Path, text: str) -> Iterator[tuple[int, dict[str, str]]]:
 
 def _columns(path: Path, head: Sequence[str]) -> dict[str, int]:
     """Where each column is that the file has; a UsageError names the one that it lacks."""
+    for column in (column for columns in NAMES.values() for column in columns):
+        if head.count(column) > 1:
+            raise UsageError(f"{path}, line 1: there are {head.count(column)} columns {column}")
     found = {
         name: head.index(column)
         for name, columns in NAMES.items()
@@ -156,10 +164,12 @@ _EXAMPLES = f"the head should be ,{','.join(COLUMNS)} or algorithm,env,step,mean
 def _finite(path: Path, line: int, cells: Mapping[str, str], name: str) -> float:
     try:
         value = float(cells[name])
-        if not np.isfinite(value):
+        if not abs(value) < MOST:
             raise ValueError
     except ValueError:
-        raise UsageError(f"{path}, line {line}, column {name}: {cells[name]!r:.50} is not a finite number") from None
+        raise UsageError(
+            f"{path}, line {line}, column {name}: {cells[name]!r:.50} is not a finite number below {MOST:g}"
+        ) from None
     return value
 
 

@@ -80,7 +80,8 @@ class Session:
             with _memory_errors_of_jax():
                 self.loop = self._open.enter_context(open_loop(self.config, watchdog, data))
         except MemoryError as error:
-            raise UsageError(with_cause("this run does not fit into memory", error)) from None
+            way_out = "a smaller replay buffer needs less: --set replay_size=N"
+            raise UsageError(f"{with_cause('this run does not fit into memory', error)}; {way_out}") from None
         self.config = self.loop.config
         spaces = self.loop.envs.spaces
         legal = f"{self.config.env} says which actions are legal: no other is chosen" if spaces.sizes.legal else ""

@@ -61,8 +61,9 @@ class Setting(NamedTuple):
 
     def as_flag(self, value: Any) -> str:
         """The flag and this value, as they are typed on a command line."""
-        text = ",".join(value) if isinstance(value, tuple) else str(value)
-        return self.flag if self.kind is bool else f"{self.flag} {shlex.quote(text)}"
+        text = shlex.quote(",".join(value) if isinstance(value, tuple) else str(value))
+        # One that begins with a dash would be taken for a flag.
+        return self.flag if self.kind is bool else f"{self.flag}{'=' if text.startswith('-') else ' '}{text}"
 
     def check(self, value: Any) -> None:
         """A UsageError if it cannot be set to this."""
@@ -195,6 +196,8 @@ class Config:
                 names = ", ".join(part.name for part in sizes.parts)
                 raise UsageError(f"actor-obs: {self.env}'s observations have no {name!r}; they have {names}")
         seen = tuple(sorted({part for parts in found.values() for part in parts}, key=lambda part: part.start))
+        if all(part.start == part.end for part in seen):
+            raise UsageError(f"actor-obs: {', '.join(self.actor_obs)} of {self.env} is empty: a policy sees something")
         return sizes._replace(actor_parts=None if seen == sizes.parts else seen)
 
     def changed(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from mepg.core.threefry import as_jax_key
 from mepg.core.types import Agent, Array, Key, Sizes
 from mepg.jax_defaults import with_jax_defaults
 from mepg.training.config import Config
@@ -41,18 +42,23 @@ class Program:
         self._updates = config.spec.updates_per_step * config.envs
         self._one_update = jax.jit(agent.update, inline=True)  # traced once, for its metrics' names and for learning
         self._keys = {stream: jax_key(config.seed, stream) for stream in ("init", "episode", "act", "update")}
-        self.template = jax.eval_shape(agent.init, self._keys["init"])  # the shapes of a state
+        self.template = jax.eval_shape(self._init_state, self._keys["init"])  # the shapes of a state
         self._treedef = jax.tree.structure(self.template)
         self.metric_names = self._name_metrics()
         # Keys are arguments, so that runs with other seeds find the same program in the cache.
-        # `init` runs once and need not be optimised: the same bits, and with SUNRISE ten seconds less to wait.
+        # `init` runs once and need not be optimised: the same bits, and seconds less to wait.
         self._init = jax.jit(
-            lambda key: jax.tree.leaves(agent.init(key)), compiler_options={"xla_backend_optimization_level": 1}
+            lambda key: jax.tree.leaves(self._init_state(key)),
+            compiler_options={"xla_backend_optimization_level": 1},
         )
         self._begin = jax.jit(self._begin_at)
         self._explore = jax.jit(self._choose)
         self._exploit = jax.jit(self._act)
         self._learn = jax.jit(self._update_and_choose, donate_argnums=0)
+
+    def _init_state(self, key: Key) -> Any:
+        # With rounds written out for each of a dozen keys, this would take longer to compile than learning does.
+        return self.agent.init(as_jax_key(key))
 
     @with_jax_defaults
     def init(self) -> DeviceState:
