@@ -42,13 +42,24 @@ def test_the_processes_of_an_environment_may_end_first(method, number, whole, tm
     assert_same_run(folder, whole)
 
 
+RACE = ["--race", "sac", "me-sac", "--envs", "Pendulum-v1", "--seeds", "0"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_what_bench_has_started_ends_with_it(number):
-    process = start([sys.executable, "-m", "mepg", "bench", "ddpg", "td3"])
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    assert wait_for(lambda: len(children.read_text().split()) == 3, process), process.communicate()  # me-sac is one
-    workers = children.read_text().split()
+@pytest.mark.parametrize(("what", "count"), [(["ddpg", "td3"], 3), pytest.param(RACE, 2, marks=pytest.mark.faults)])
+def test_what_bench_has_started_ends_with_it(what, count, number, tmp_path, monkeypatch):
+    """Its workers: me-sac is always measured too, and a race has two heats at a time, from threads of its own."""
+    monkeypatch.chdir(tmp_path)
+    process = start([sys.executable, "-m", "mepg", "bench", *what], TMPDIR=str(tmp_path))
+    tasks = Path(f"/proc/{process.pid}/task")
+
+    def children():
+        return [pid for task in tasks.iterdir() for pid in (task / "children").read_text().split()]
+
+    assert wait_for(lambda: len(children()) == count, process), process.communicate()
+    workers = children()
     process.send_signal(number)
     process.communicate(timeout=60)
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
     assert_gone(workers)
+    assert number == signal.SIGKILL or not list(tmp_path.glob("mepg-*")), "what is temporary"
