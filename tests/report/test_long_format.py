@@ -88,9 +88,7 @@ BAD = {
     HEAD + ROW + "1,sac,Ant_v4,0,avg_return,5,\n": "line 3, column value: '' is not a finite number",
     HEAD: "line 2: there is nothing below the head",
     "algorithm,env,step,mean,std\n": "line 2: there is nothing below the head",
-    "algorithm,env,step,mean,std\nsac,Ant,0,1e308,1e308\n": (
-        "line 2, column value: '1e308' is not a finite number below"
-    ),
+    "algorithm,env,step,mean,std\nsac,Ant,0,1e308,1e308\n": "line 2, column value: '1e308' is not a finite number",
     "algorithm,env,step,mean,std\nsac,Ant,0,1,-2\n": "line 2, column std: '-2' is below 0",
     "algorithm,env,step,mean,mean,std\nsac,Ant,0,1,2,3\n": "line 1: there are 2 columns mean",
     HEAD + ROW + ROW: "line 3: a second value of 'sac', seed 0, at step 0",
