@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # A small, quick agent: docs/expect.md shows what it does with ten seeds, on each of the two tasks.
 SETTINGS := warmup=1000 hidden=64,64 layer_norm=true actor_lr=0.001 critic_lr=0.001 temperature.lr=0.001 target_rate=0.01
 
-.PHONY: train swing-up pendulum test test-processors test-cluster test-arm test-jax test-jax-newest test-sb3 test-faults test-fuzz test-signals test-slow test-fresh check docs bench lock clean
+.PHONY: train swing-up pendulum test test-processors test-cluster test-arm test-jax test-jax-oldest test-jax-newest test-sb3 test-faults test-fuzz test-signals test-slow test-fresh check docs bench lock clean
 
 # The task is one of PyBullet's, or one that does without, where PyBullet cannot be had.
 train: $(VENV)/.train
@@ -57,10 +57,12 @@ ANY_JAX := -n 2 --dist worksteal -m '' tests/native/test_any_jax.py
 OLDEST_JAX = $(shell sed -n 's/^ *"jax>=\(.*\)",$$/\1/p' pyproject.toml)
 NEWEST_PYTHON = $(shell for p in python3.14 python3.13 python3.12 $(PYTHON); do \
 	$$p -c 'import ensurepip, venv' 2> /dev/null && echo $$p && break; done)
-test-jax: $(VENV)/.installed
+test-jax: test-jax-oldest
+	@$(MAKE) --no-print-directory test-jax-newest
+
+test-jax-oldest: $(VENV)/.installed
 	$(QUICKLY) $(BIN)/pytest $(ANY_JAX)
 	$(call on-jax,oldest,$(PYTHON),jax==$(OLDEST_JAX))
-	@$(MAKE) --no-print-directory test-jax-newest
 
 # By itself: the newest that there is for Python 3.11 is not the newest, which scripts/fresh.sh tries with 3.13.
 test-jax-newest:
