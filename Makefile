@@ -26,10 +26,8 @@ swing-up pendulum:
 	$(BIN)/mepg eval $(DEMO) --episodes 1 --video $(DEMO)/film.gif
 	@echo "To look at: the learning curve, $(DEMO)/curve.png, and the film of the final policy, $(DEMO)/film.gif"
 
-# Apart from those that learn, tests mostly compile: a fifth as long without optimisations and with XLA's older way of
-# writing loops, which a JAX that is not the locked one may lack. The numbers of its usual way: make test-processors.
-UNOPTIMISED := --xla_backend_optimization_level=0
-QUICKLY := XLA_FLAGS="$(UNOPTIMISED) --xla_cpu_use_fusion_emitters=false"
+# Apart from those that learn, tests mostly compile: half as long without optimisations.
+QUICKLY := XLA_FLAGS=--xla_backend_optimization_level=0
 test: check
 	$(BIN)/pytest -n 2 tests/test_learning.py
 	$(QUICKLY) $(BIN)/pytest -n 2 --dist worksteal --ignore tests/test_learning.py
@@ -39,7 +37,7 @@ NUMERIC := tests/core/test_golden.py::test_golden_trace tests/core/test_nets.py 
 test-processors: $(VENV)/.installed
 	for limit in SSE4_2 AVX AVX2; do \
 		echo "XLA limited to $$limit"; \
-		XLA_FLAGS="$(UNOPTIMISED) --xla_cpu_max_isa=$$limit" $(BIN)/pytest -n 2 -m '' $(NUMERIC) || exit 1; \
+		XLA_FLAGS="--xla_backend_optimization_level=0 --xla_cpu_max_isa=$$limit" $(BIN)/pytest -n 2 -m '' $(NUMERIC) || exit 1; \
 	done
 
 # On a Ray cluster of two nodes, one of which is killed: a minute.
@@ -76,7 +74,7 @@ define on-jax
 		$$python -c 'import jax, mepg, pytest, xdist' 2> /dev/null || \
 		{ echo "The $(1) JAX could not be installed, so nothing was tried on it"; exit 0; }; \
 	$$python -c 'import jax; print("On JAX", jax.__version__ + ", the $(1)")' && \
-	PYTHONPATH=src XLA_FLAGS=$(UNOPTIMISED) $$python -m pytest $(ANY_JAX)
+	PYTHONPATH=src $(QUICKLY) $$python -m pytest $(ANY_JAX)
 endef
 
 # With Stable-Baselines3 and its zoo, in a virtual environment of their own: 2 GB, a few minutes.
