@@ -145,3 +145,25 @@ def test_a_dict_of_observations_and_a_part_for_the_policy():
         legal = [place > 0, False, place < 4] if place in (0, 4) else [True, False, False]
         action, _ = model.predict({"place": place}, action_masks=legal)
         assert legal[action]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_the_same_return_after_fewer_steps(seed, native):
+    """Than where an illegal move loses the game, which has to be learned."""
+
+    def steps_to_half(env):
+        """Steps until a hundred games in a row end with 0.5 on average."""
+        returns = [0.0]
+
+        def go_on(variables, _):
+            returns[-1] += variables["rewards"][0]
+            if variables["dones"][0]:
+                returns.append(0.0)
+            return len(returns) <= 100 or np.mean(returns[-101:-1]) < 0.5
+
+        network = {"net_arch": [64, 64]}
+        model = mepg.ME_DQN(env=env, learning_rate=1e-3, batch_size=64, policy_kwargs=network, seed=seed)
+        return model.learn(20_000, callback=go_on).num_timesteps
+
+    assert steps_to_half(LegalNoughts()) < steps_to_half(Noughts())
