@@ -11,7 +11,7 @@ from pathlib import Path
 
 # Most of the time would go into compiling the same programs again, here and in the processes that tests start.
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(__file__).parent.parent / ".pytest_cache" / "jax")
-os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.05"
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
 # Nor is everything compiled by g++ as well: tests that want native code ask for the fixture `native`.
 os.environ["CXX"] = ""
 
