@@ -12,6 +12,7 @@ import math
 import jax
 import jax.extend
 import jax.numpy as jnp
+import numpy as np
 
 from mepg.core.types import Array, Key
 
@@ -19,10 +20,13 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 
 
-def new_key(seed: int) -> Key:
-    """What `jax.random.key(seed)` gives, of the kind that is computed here."""
-    key: Key = jax.random.key(jnp.uint32(seed), impl=_KIND)
-    return key
+def new_key(seed: int, stream: int) -> Key:
+    """What `jax.random.fold_in(jax.random.key(seed), stream)` gives, of the kind that is computed here.
+
+    NumPy computes it: for a single key, JAX would first compile a program.
+    """
+    x, y = _threefry(np.array([0, seed], np.uint32), *np.array([[0], [stream]], np.uint32))
+    return same_kind(jnp.asarray(np.concatenate([x, y])))
 
 
 def same_kind(data: Array) -> Key:
@@ -41,13 +45,13 @@ def numbers16(key: Key, shape: tuple[int, ...]) -> Array:
 
 def _threefry(key: Array, x: Array, y: Array) -> tuple[Array, Array]:
     """Threefry-2x32 with 20 rounds (Salmon et al., 2011) of the counters (x, y)."""
-    schedule = (key[0], key[1], key[0] ^ key[1] ^ jnp.uint32(_PARITY))
+    schedule = (key[0], key[1], key[0] ^ key[1] ^ np.uint32(_PARITY))
     x, y = x + schedule[0], y + schedule[1]
     for i in range(5):
         for rotation in _ROTATIONS[i % 2]:
             x = x + y
             y = ((y << rotation) | (y >> (32 - rotation))) ^ x
-        x, y = x + schedule[(i + 1) % 3], y + schedule[(i + 2) % 3] + jnp.uint32(i + 1)
+        x, y = x + schedule[(i + 1) % 3], y + schedule[(i + 2) % 3] + np.uint32(i + 1)
     return x, y
 
 

@@ -22,7 +22,7 @@ _STREAMS: dict[str, int] = {name: number for number, name in enumerate(get_args(
 @with_jax_defaults
 def jax_key(seed: int, stream: Stream) -> jax.Array:
     """The stream's key; fold the step into it, inside the compiled function."""
-    return jax.random.fold_in(new_key(seed), _STREAMS[stream])
+    return new_key(seed, _STREAMS[stream])
 
 
 def generator(seed: int, stream: Stream, *counters: int) -> np.random.Generator:
