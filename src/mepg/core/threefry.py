@@ -8,13 +8,17 @@ the compiler merges them with what uses them.
 from __future__ import annotations
 
 import math
+from typing import Any, TypeVar
 
 import jax
 import jax.extend
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
 from mepg.core.types import Array, Key
+
+Words = TypeVar("Words", Array, npt.NDArray[Any])  # JAX's or NumPy's
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
@@ -43,7 +47,7 @@ def numbers16(key: Key, shape: tuple[int, ...]) -> Array:
     return jnp.concatenate([words % 2**16, words // 2**16], axis=-1)[..., :columns]
 
 
-def _threefry(key: Array, x: Array, y: Array) -> tuple[Array, Array]:
+def _threefry(key: Words, x: Words, y: Words) -> tuple[Words, Words]:
     """Threefry-2x32 with 20 rounds (Salmon et al., 2011) of the counters (x, y)."""
     schedule = (key[0], key[1], key[0] ^ key[1] ^ np.uint32(_PARITY))
     x, y = x + schedule[0], y + schedule[1]
