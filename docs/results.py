@@ -1,4 +1,7 @@
-"""Makes what docs/results.md and README.md show of results/: pictures, films, and the tables between their markers.
+"""Makes what pages show of results/: pictures, films, and the tables between their markers.
+
+The pages are docs/results.md, docs/one-critic.md and README.md.
+
 
 python docs/results.py           pictures and tables: seconds
 python docs/results.py --new     after runs were added: inspects them, and keeps the policy of the best seed only
@@ -15,7 +18,9 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
+import one_critic
 from markers import filled
+from measures import evaluations_within, interval, mean_of_last_ten
 from pictures import draw_beliefs, draw_variants, film, inspected
 
 from mepg.algos import find
@@ -24,7 +29,7 @@ from mepg.paper.experiments import FOUR_TASKS, Selection, select
 from mepg.paper.tables import improvements, paper_table, runs_of
 from mepg.report.figures import Curves, draw_curves, make_curves
 from mepg.report.runs import Run, collect
-from mepg.report.statistics import Estimate, bootstrap, interquartile_mean, normalise, probability_of_improvement
+from mepg.report.statistics import bootstrap, interquartile_mean, normalise, probability_of_improvement
 from mepg.report.tables import short_name, to_markdown
 from mepg.run.inspection import Inspection, read_inspection
 from mepg.storage.files import write_atomic
@@ -32,6 +37,7 @@ from mepg.storage.folder import Folder
 
 ROOT = Path(__file__).parent.parent
 PAGE, README, IMAGES = ROOT / "docs" / "results.md", ROOT / "README.md", ROOT / "docs" / "images"
+ONE_CRITIC = ROOT / "docs" / "one-critic.md"
 HOPPER = "HopperBulletEnv-v0"
 SEEDS = 3
 # The study's variants, as its folders are named, and what is other than in ME-SAC as it is listed.
@@ -123,7 +129,7 @@ def tidy(runs: Iterable[Run]) -> None:
             (run.path / "inspect.png").unlink(missing_ok=True)
         seeds.setdefault(re.sub(r"seed\d+$", "", str(run.path)), []).append(run)
     for same in seeds.values():
-        kept = None if same[0].path.parent.name == "study" else best(same)
+        kept = None if same[0].path.parent.name in ("study", one_critic.FOLDER) else best(same)
         for run in same:
             if run is not kept:
                 Folder(run.path).policy_file.unlink()
@@ -144,7 +150,7 @@ def pages(runs: list[Run]) -> dict[Path, str]:
         "beliefs": q_errors(rows),
         **{name: paper_markdown(name, runs) for name in TABLES},
     }
-    texts = {PAGE: tables, README: {"returns": summary(rows)}}
+    texts = {PAGE: tables, README: {"returns": summary(rows)}, ONE_CRITIC: {"candidates": one_critic.table(runs)}}
     return {path: filled(path.read_text(), text) for path, text in texts.items()}
 
 
@@ -171,17 +177,6 @@ def paper_markdown(name: str, runs: list[Run]) -> str:
     found = sum(len(members) for by_env in runs_of(selection, runs).values() for members in by_env.values())
     head = f"{found} of {len(selection.all_configs())} planned runs are finished."
     return f"{head}\n\n{to_markdown(paper_table(selection, runs), improvements(selection, runs))}" if found else head
-
-
-def mean_of_last_ten(run: Run, hours: float = np.inf) -> float:
-    """Of the returns of a run's evaluations, or of those within so many core-hours."""
-    reached = evaluations_within(run, hours)
-    return float(run.means[max(reached - 10, 0) : reached].mean())
-
-
-def evaluations_within(run: Run, hours: float) -> int:
-    """The number of evaluations within so many core-hours, at least one."""
-    return max(int(np.searchsorted(run.hours, hours, side="right")), 1)
 
 
 # What runs are compared by, within so many core-hours.
@@ -309,11 +304,6 @@ def comparison(variants: dict[str, list[Run]]) -> str:
         spread = " | ".join(f"{np.mean(each):,.0f} ± {np.std(each):,.0f}" for each in (best, last[name][HOPPER]))
         lines.append(f"| {STUDY[name]} | {len(runs)} | {spread} | {interval(middle)} | {above} |")
     return "\n".join(lines)
-
-
-def interval(estimate: Estimate) -> str:
-    """A number and its 95 % interval."""
-    return "{:.2f} ({:.2f} to {:.2f})".format(*estimate)
 
 
 def bias(variants: dict[str, list[Run]]) -> str:

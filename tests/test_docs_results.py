@@ -1,4 +1,4 @@
-"""docs/results.md, README.md and the tables of speed show what was measured."""
+"""docs/results.md, docs/one-critic.md, README.md and the tables of speed show what was measured."""
 
 import importlib
 import json
@@ -34,4 +34,4 @@ def test_the_speeds_are_those_of_one_benchmark(script):
 
 
 def test_what_is_published_is_small_enough_to_clone():
-    assert sum(path.stat().st_size for path in (ROOT / "results").rglob("*") if path.is_file()) <= 30 * 2**20
+    assert sum(path.stat().st_size for path in (ROOT / "results").rglob("*") if path.is_file()) <= 60e6
