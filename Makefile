@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 
 # Compiled modules are kept, whatever the variable says: without them, starting Python and JAX takes three times as long.
 unexport PYTHONDONTWRITEBYTECODE
+# Tests meet Python's own buffering, as on most machines.
+unexport PYTHONUNBUFFERED
 
 # A small, quick agent: docs/expect.md shows what it does with ten seeds, on each of the two tasks.
 SETTINGS := warmup=1000 hidden=64,64 layer_norm=true actor_lr=0.001 critic_lr=0.001 temperature.lr=0.001 target_rate=0.01

@@ -26,6 +26,7 @@ MACOS = """
 import os, sys, sysconfig
 sysconfig.get_config_vars()  # the names of Python's own files depend on the platform
 del os.sched_getaffinity, os.sched_setaffinity
+os.process_cpu_count = os.cpu_count  # as on a Mac; elsewhere it asks sched_getaffinity
 sys.platform = "darwin"
 """
 NO_PROC = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
@@ -135,7 +136,7 @@ def test_pinning_is_for_all_threads_or_for_none(monkeypatch):
         [
             sys.executable,
             "-c",
-            "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\nprint()",
+            "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\nprint(flush=True)",
         ],
         stdout=subprocess.PIPE,
     )

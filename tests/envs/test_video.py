@@ -58,6 +58,11 @@ def test_a_film_of_the_first_episode(run, kind, tmp_path):
 
 
 FILM_MUJOCO = """
+import ctypes.util, sys
+
+if sys.argv[1:] == ["no EGL"]:  # and no OSMesa
+    ctypes.util.find_library = lambda name: None
+
 import numpy as np
 from mepg.errors import UsageError
 from mepg.envs.env import Env
@@ -70,16 +75,20 @@ try:
     print(first.shape, first.std() > 10, not np.array_equal(first, env.render()))
 except UsageError as error:
     print(error)
+    if sys.argv[1:]:
+        Env("Pendulum-v1", "rgb_array").reset(0)
+        Env("Hopper-v5").reset(0)
+        print("learns")
 """
 
 
-def film_mujoco(graphics):
+def film_mujoco(graphics, *arguments):
     """In a process of its own: MuJoCo looks for a graphics library when it is imported."""
     pytest.importorskip("mujoco")
     env = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY", "MUJOCO_GL")}
     env |= {} if graphics is None else {"MUJOCO_GL": graphics}
     return subprocess.run(
-        [sys.executable, "-c", FILM_MUJOCO], env=env, capture_output=True, text=True, check=True
+        [sys.executable, "-c", FILM_MUJOCO, *arguments], env=env, capture_output=True, text=True, check=True
     ).stdout
 
 
@@ -97,6 +106,14 @@ def test_without_a_graphics_library_it_says_what_to_install():
         pytest.skip("OSMesa is installed here")
     assert told.startswith("Hopper-v5 cannot be drawn without a screen here (")
     assert told.endswith("on Debian, apt-get install libegl1 libgl1-mesa-dri\n")
+
+
+def test_filming_without_a_graphics_library_does_not_keep_mujoco_from_learning():
+    told = film_mujoco(None, "no EGL")
+    assert told == (
+        "Hopper-v5 cannot be drawn without a screen here (OSError: there is no EGL and no OSMesa): "
+        "on Debian, apt-get install libegl1 libgl1-mesa-dri\nlearns\n"
+    )
 
 
 @pytest.mark.parametrize("kind", ["mp4", "gif"])

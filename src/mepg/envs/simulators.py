@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import ctypes.util
 import importlib
 import importlib.util
 import os
@@ -43,8 +44,7 @@ GYMNASIUM_TASKS = {
 def make(env_id: str, render_mode: str | None = None, *, time_limit: bool = True) -> gymnasium.Env[Any, Any]:
     """A Gymnasium environment by its id, or by module:id. A UsageError says which package is missing."""
     if render_mode == "rgb_array" and not has_screen():
-        os.environ.setdefault("MUJOCO_GL", "egl")  # renders without a screen, on the processor if need be
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame's: otherwise it looks for a screen, and complains
+        _render_without_a_screen(env_id)
     # Not every environment takes this argument.
     rendering: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
     with _one_line_errors(env_id, rendering=bool(rendering)):
@@ -54,6 +54,19 @@ def make(env_id: str, render_mode: str | None = None, *, time_limit: bool = True
         patch_bullet(env)
     # MinAtar's images of 10 by 10 pixels are small enough for an MLP.
     return gymnasium.wrappers.FlattenObservation(env) if _name(env_id).startswith("MinAtar/") else env
+
+
+def _render_without_a_screen(env_id: str) -> None:
+    """Tell MuJoCo and pygame not to look for a screen, unless the user has told them something else."""
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame's
+    if "MUJOCO_GL" not in os.environ:
+        # Naming a library that is not there would keep MuJoCo from being imported, in this process, even to learn.
+        for name, library in ("egl", "EGL"), ("osmesa", "OSMesa"):  # both can render on the processor
+            if ctypes.util.find_library(library):
+                os.environ["MUJOCO_GL"] = name
+                return
+        if _is_mujoco(env_id):
+            raise render_error(env_id, OSError("there is no EGL and no OSMesa"))
 
 
 def full_id(env_id: str) -> str:
