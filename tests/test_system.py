@@ -189,6 +189,30 @@ def test_memory_is_in_bytes_everywhere(monkeypatch):
     assert system.peak_memory() == usage.ru_maxrss
 
 
+FREED = """
+from pathlib import Path
+from mepg.system import release_free_memory
+
+def resident():
+    return next(int(line.split()[1]) for line in Path("/proc/self/status").open() if line.startswith("VmRSS")) // 1024
+
+blocks = [bytearray(b"x" * 60_000) for _ in range(2_000)]  # 120 MB
+del blocks[:-1]  # the last one keeps the heap from shrinking
+before = resident()
+release_free_memory()
+print(before - resident())
+"""
+
+
+def test_freed_memory_is_returned(monkeypatch):
+    if not hasattr(ctypes.CDLL(None), "malloc_trim"):
+        pytest.skip("not glibc")
+    done = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 80
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: object())  # another C library
+    system.release_free_memory()
+
+
 def test_a_file_is_flushed_as_far_as_the_system_can(monkeypatch, tmp_path):
     said = []
     monkeypatch.setattr(os, "fsync", lambda _: said.append("fsync"))

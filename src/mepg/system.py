@@ -91,6 +91,13 @@ def peak_memory() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
+def release_free_memory() -> None:
+    """Return to the system what the C library's allocator keeps of memory that was freed; only glibc can."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def sync(descriptor: int) -> None:
     """Flush a file, or the names in a folder, to disk, so that it survives a power cut."""
     full_fsync = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone stops at the drive's cache

@@ -16,6 +16,7 @@ from mepg.errors import RunFailure, UsageError, one_line
 from mepg.native.build import CannotBuild, CompilerDisabled
 from mepg.native.check import Disagrees
 from mepg.native.graph import Unsupported
+from mepg.system import release_free_memory
 from mepg.training.config import Config
 from mepg.training.data import Data
 from mepg.training.loop import Loop
@@ -32,6 +33,7 @@ def assemble(config: Config, envs: Envs, eval_env: Env | None = None, data: Data
     """
     replay = make_replay(config, envs.spaces, data)
     program, note = make_program(config, config.build(envs.sizes), envs.sizes)
+    release_free_memory()  # compiling takes hundreds of megabytes, which the run will not need
     return Loop(replace(config, backend=program.backend), program, envs, eval_env, replay, note)
 
 
