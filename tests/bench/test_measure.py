@@ -85,7 +85,7 @@ class Pretended:
 
     def answer(self):
         quantities = ("seconds", "multiplications", "environment", "processor", "native", "native_alone", "mflop")
-        return dict.fromkeys((*quantities, "evaluation", "evaluation_steps", "megabytes"), 2.0)
+        return dict.fromkeys((*quantities, "evaluation", "evaluation_steps", "megabytes", "resident"), 2.0)
 
     def close(self):
         pass

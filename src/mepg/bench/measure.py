@@ -139,6 +139,7 @@ class Benchmark:
             "pendulum": self._pendulum(),
             "simulators": self._simulators(),
             "evaluation": self._evaluation(),
+            "memory": self._memory(),
             "first_step": self._first_step(),
         }
 
@@ -242,6 +243,15 @@ class Benchmark:
         turns = self._in_turns("evaluation", {"me-sac": task}, rounds=3)["me-sac"]
         step, evaluation = median(turns, "seconds"), median(turns, "evaluation")
         return {"seconds": evaluation, "steps": turns[0]["evaluation_steps"], "adds": evaluation / (5_000 * step)}
+
+    def _memory(self) -> dict[str, float]:
+        """Megabytes that a run on Hopper holds when its replay buffer has its 1,000,000 transitions."""
+        tasks: dict[str, Task] = {name: {**_loop(name, HOPPER), "measurement": "memory"} for name in ("me-sac", "sac")}
+        for library in self._peers:
+            if library != "rltools":  # which has no PyBullet
+                tasks[f"sac in {library}"] = {**tasks["sac"], "library": library}
+        turns = self._in_turns("memory", tasks, rounds=1)
+        return {name: own[0]["resident"] for name, own in turns.items()}
 
     def _first_step(self) -> dict[str, float]:
         """Seconds from the command to the first step with an update: with nothing compiled yet, and the second time."""

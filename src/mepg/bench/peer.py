@@ -8,6 +8,7 @@ import os
 import resource
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -113,7 +114,22 @@ def learn_as_sb3(task: Task) -> None:
         seed=0,
         **arguments,
     )
-    model.learn(10**8, callback=AfterEachStep())
+    if task["measurement"] == "memory":
+        model.learn(WARMUP + 10)
+        answer_resident_memory(model)
+    else:
+        model.learn(10**8, callback=AfterEachStep())
+
+
+def answer_resident_memory(model: Any) -> None:
+    """With a replay buffer that is full; it is an array for each field."""
+    for array in vars(model.replay_buffer).values():
+        if hasattr(array, "fill"):
+            array.fill(1)
+    print(json.dumps({"ready": True}), flush=True)
+    if sys.stdin.readline():
+        resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+        print(json.dumps({"resident": resident / 2**20}), flush=True)
 
 
 def race(task: Task) -> None:

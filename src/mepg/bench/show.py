@@ -68,6 +68,11 @@ def tables(results: Results) -> dict[str, str]:
             [(name, f"{microseconds:.0f}") for name, microseconds in results["pendulum"].items()],
         ),
         "run times": table("Run time, TD3 = 1", ("", "the paper, Table 3", "here"), _run_times(loops)),
+        "memory": table(
+            "Resident memory of a run on Hopper with a full replay buffer, MB",
+            ("", "MB"),
+            [(name, f"{megabytes:.0f}") for name, megabytes in results.get("memory", {}).items()],
+        ),
         "around": table("Around it", ("", ""), around),
     }
 

@@ -25,7 +25,7 @@ from mepg.envs.simulators import make
 from mepg.envs.vector import make_envs
 from mepg.paper.tasks import PAPER_TASKS
 from mepg.storage.compilation_cache import configure_jax
-from mepg.system import end_with_parent, peak_memory
+from mepg.system import end_with_parent, peak_memory, resident_memory
 from mepg.training.assembly import assemble, make_program
 from mepg.training.config import Config
 from mepg.training.loop import Loop
@@ -202,6 +202,20 @@ def evaluation(task: Task) -> Measure:
     return measure
 
 
+def memory(task: Task) -> Measure:
+    """What a run holds whose replay buffer is full."""
+    training, _ = _warm_loop(task)
+    replay, rows = training.replay, np.ones((10_000, training.replay.width), np.float32)
+    while len(replay) < replay.capacity:
+        replay.restore(replay.count, rows)
+
+    def measure() -> dict[str, float]:
+        assert len(training.replay) == replay.capacity  # `training` must be alive
+        return {"resident": resident_memory() / 2**20}
+
+    return measure
+
+
 def first_step(task: Task) -> Measure:
     """Ready after the first step with an update; measures nothing."""
     _warm_loop(task, updates=1)
@@ -278,6 +292,7 @@ _MEASUREMENTS: dict[str, Callable[[Task], Measure]] = {
     "loop": loop,
     "simulator": simulator,
     "evaluation": evaluation,
+    "memory": memory,
     "first_step": first_step,
     "race": race,
 }
