@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import ctypes.util
 import importlib
 import importlib.util
 import os
@@ -58,6 +57,8 @@ def make(env_id: str, render_mode: str | None = None, *, time_limit: bool = True
 
 def _render_without_a_screen(env_id: str) -> None:
     """Tell MuJoCo and pygame not to look for a screen, unless the user has told them something else."""
+    import ctypes.util  # on a Mac, which has a screen, it would need modules that others may lack
+
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame's
     if "MUJOCO_GL" not in os.environ:
         # Naming a library that is not there would keep MuJoCo from being imported, in this process, even to learn.
