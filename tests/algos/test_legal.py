@@ -14,7 +14,7 @@ from mepg.algos.sac_discrete import ME_SAC_DISCRETE, SAC_DISCRETE
 from mepg.algos.sac_discrete import build as build_sac
 from mepg.core.critics import make_critics
 from mepg.core.nets import Layer
-from mepg.core.normalise import normalised
+from mepg.core.normalise import with_normalised_obs
 from mepg.core.spec import Dropout, Search, Temperature
 from mepg.core.types import Sizes
 from mepg.errors import UsageError
@@ -53,14 +53,14 @@ def small(name):
 def test_whatever_chooses_chooses_what_is_legal(name, normalize):
     """Also after updates, when the critics like some illegal action best."""
     agent = algorithms()[name].build(small(name), LEGAL)
-    agent = normalised(agent, LEGAL) if normalize else agent
+    agent = with_normalised_obs(agent, LEGAL) if normalize else agent
     state, obs = jit_quickly(agent.init)(KEY), with_legal(make_batch(500, DISCRETE).obs)
     for i in range(3):
         state, metrics = jit_quickly(agent.update)(state, batch_of(seed=i), jax.random.key(i))
         assert all(np.isfinite(metric.value) for metric in metrics.values())
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
     explored, _ = jit_quickly(agent.explore)(state, agent.begin(KEY), obs, KEY)
-    evaluated, bonus = jit_quickly(agent.beliefs.evaluated_policy)(state, obs, KEY, KEY)
+    evaluated, bonus = jit_quickly(agent.beliefs.critics_policy)(state, obs, KEY, KEY)
     for action in (explored, jit_quickly(agent.exploit)(state, obs), evaluated):
         assert is_legal(action, obs)
     assert np.isfinite(bonus).all()
@@ -75,7 +75,7 @@ def test_where_everything_is_legal_nothing_is_different(name, normalize):
     states = []
     for sizes in (DISCRETE, LEGAL):
         agent = algorithms()[name].build(small(name), sizes)
-        agent = normalised(agent, sizes) if normalize else agent
+        agent = with_normalised_obs(agent, sizes) if normalize else agent
         state, batch = jit_quickly(agent.init)(KEY), make_batch(16, DISCRETE)
         if sizes.legal:
             ones = jnp.ones((16, 4))
@@ -146,7 +146,7 @@ def test_the_policys_probabilities_are_of_legal_actions_alone():
     frequency = {}
     for legal in ([1, 1, 1, 1], [1, 0, 1, 0], [0, 0, 1, 0]):
         obs = jnp.tile(jnp.array(np.concatenate([s, [legal]], axis=1), jnp.float32), (20_000, 1))
-        action, bonus = jit_quickly(agent.beliefs.evaluated_policy)(state, obs, KEY, KEY)
+        action, bonus = jit_quickly(agent.beliefs.critics_policy)(state, obs, KEY, KEY)
         frequency[tuple(legal)] = {int(a): float(np.exp(-b / 0.1)) for a, b in zip(action[:, 0], bonus, strict=True)}
         for choice, pi in frequency[tuple(legal)].items():
             assert pi == pytest.approx(np.mean(np.asarray(action) == choice), abs=0.02)

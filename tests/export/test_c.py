@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mepg.core.normalise import normalised
+from mepg.core.normalise import with_normalised_obs
 from mepg.core.policies import best_proposal
 from mepg.core.types import Part, Sizes
 from mepg.export.c import to_c
@@ -64,7 +64,7 @@ def test_and_so_do_its_variants(compiler, name, settings):
 
 def test_normalisation_is_part_of_the_program(compiler):
     agent, state = some_agent("me-sac")
-    agent = normalised(agent, SIZES)
+    agent = with_normalised_obs(agent, SIZES)
     state = agent.init(jax.random.key(0))._replace(
         agent=state, mean=jnp.array([3.0, -2.0, 0.1]), variance=jnp.array([9.0, 0.0, 1e-4])
     )

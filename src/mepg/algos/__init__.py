@@ -54,7 +54,7 @@ class MultiStep(Protocol):
     def discount(self) -> float: ...
 
 
-def steps_of(spec: Any) -> tuple[int, float]:
+def n_step_and_discount(spec: Any) -> tuple[int, float]:
     """Its n_step and discount; 1 step, with any discount, for a spec without."""
     return (spec.n_step, spec.discount) if isinstance(spec, MultiStep) else (1, 1.0)
 

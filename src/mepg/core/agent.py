@@ -16,7 +16,15 @@ from mepg.core.posterior import make_beliefs
 from mepg.core.search import choose_proposal, init_search
 from mepg.core.spec import ActorSpec, Spec
 from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metrics, Sizes, Trainable
-from mepg.core.update import Actor, Networks, acting_params, entropy_coefficient, init_trainable, policy_loss, update
+from mepg.core.update import (
+    Actor,
+    Networks,
+    acting_policy_params,
+    entropy_coefficient,
+    init_trainable,
+    policy_loss,
+    update,
+)
 
 Update = Callable[[AgentState, Batch, Key], tuple[AgentState, Metrics]]
 
@@ -54,7 +62,7 @@ def make_agent(nets: Networks, spec: Spec, update: Update) -> Agent:
         update=update,
         begin=partial(init_search, spec.search, spec),
         beliefs=make_beliefs(
-            nets.critics, lambda state: state.critic.params, partial(evaluated_policy, nets, spec), spec
+            nets.critics, lambda state: state.critic.params, partial(critics_policy, nets, spec), spec
         ),
     )
 
@@ -82,7 +90,7 @@ def explore(nets: Networks, spec: Spec, state: AgentState, carry: Any, obs: Arra
     theta = state.critic.params
 
     def propose(obs: Array) -> Array:
-        action, _ = nets.actor.sample(acting_params(spec, state), theta, obs, k_sample)
+        action, _ = nets.actor.sample(acting_policy_params(spec, state), theta, obs, k_sample)
         return add_noise(spec.exploration, action, k_noise)
 
     if spec.search is None:
@@ -93,13 +101,13 @@ def explore(nets: Networks, spec: Spec, state: AgentState, carry: Any, obs: Arra
 
 def exploit(nets: Networks, spec: ActorSpec, state: AgentState, obs: Array) -> Array:
     """The policy's mode."""
-    return nets.actor.mode(acting_params(spec, state), state.critic.params, obs)
+    return nets.actor.mode(acting_policy_params(spec, state), state.critic.params, obs)
 
 
-def evaluated_policy(
+def critics_policy(
     nets: Networks, spec: ActorSpec, state: AgentState, obs: Array, _: Key, key: Key
 ) -> tuple[Array, Array]:
-    """a ~ pi(s), the policy that the critics evaluate, and what Eq. (7) pays for its entropy: -alpha log pi(a | s)."""
+    """a ~ pi(s), the policy whose Q the critics learn, and its entropy bonus in Eq. (7): -alpha log pi(a | s)."""
     averaged = spec.policy_average is not None and spec.policy_average.use != "acting"
     phi = state.policy_average if averaged else state.actor.params
     action, log_prob = nets.actor.sample(phi, state.critic.params, obs, key)

@@ -159,8 +159,8 @@ class Beliefs(NamedTuple):
 
     posterior: Callable[[Any, Array, Array], Posterior]  # state, s, a -> Q
     subnetwork: Callable[[Any, Array, Array, Key], Array]  # state, s, a -> Q of one that is drawn, [B]
-    # state, s, keys of the episode and of the step -> a, and what it is paid for its entropy, [B]
-    evaluated_policy: Callable[[Any, Array, Key, Key], tuple[Array, Array]]
+    # The policy whose Q the critics learn. state, s, keys of the episode and of the step -> a, its entropy bonus: [B]
+    critics_policy: Callable[[Any, Array, Key, Key], tuple[Array, Array]]
     closed_form: bool = True  # False: the posterior is estimated from sub-networks that were drawn
 
 

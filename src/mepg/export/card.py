@@ -16,7 +16,7 @@ from mepg.errors import RunFailure, UsageError
 from mepg.settings import describe
 from mepg.storage.files import write_atomic
 from mepg.storage.folder import Folder
-from mepg.storage.policy import Policy, load_policy
+from mepg.storage.policy import SavedPolicy, load_policy
 from mepg.training.config import Config, settings_of
 from mepg.training.evaluate import Episode, play
 from mepg.training.keys import episode_seed
@@ -51,7 +51,7 @@ def write_card(folder: Folder, path: Path, env_id: str | None = None) -> tuple[l
     return [path] if problem else [path, video], problem
 
 
-def _record(path: Path, policy: Policy) -> None:
+def _record(path: Path, policy: SavedPolicy) -> None:
     with Video(path) as video, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Gymnasium's, about an environment without rendering: the error says it too
         with contextlib.closing(Env(policy.config.env, "rgb_array")) as env:
@@ -59,7 +59,7 @@ def _record(path: Path, policy: Policy) -> None:
             play(policy.act, env, seed, lambda: video.add(env.render, env.fps))
 
 
-def _text(folder: Folder, policy: Policy, evaluations: dict[int, list[Episode]], video: str | None) -> str:
+def _text(folder: Folder, policy: SavedPolicy, evaluations: dict[int, list[Episode]], video: str | None) -> str:
     config = policy.config
     step, episodes = list(evaluations.items())[-1]
     returns = [episode.total for episode in episodes]

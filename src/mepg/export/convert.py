@@ -31,7 +31,7 @@ from mepg.export.operations import ACTION, OBS, PolicyProgram, trace
 from mepg.jax_defaults import with_jax_defaults
 from mepg.storage.files import not_writable, to_npz, write_atomic
 from mepg.storage.folder import Folder
-from mepg.storage.policy import Policy, load_policy
+from mepg.storage.policy import SavedPolicy, load_policy
 from mepg.training.config import Config
 from mepg.training.keys import episode_seed
 
@@ -43,7 +43,7 @@ CALLS = 1_024  # to measure the latency
 class Source(NamedTuple):
     """A policy to be exported, with observations and its actions to compare with."""
 
-    policy: Policy
+    policy: SavedPolicy
     env: Env
     sizes: Sizes  # of the policy by itself
     program: PolicyProgram
@@ -141,7 +141,7 @@ def _in_full_precision(config: Config) -> Config:
     return replace(config, spec=replace(config.spec, precision="full")) if is_mixed(config.spec) else config
 
 
-def _collect_observations(policy: Policy, env: Env) -> Observation:
+def _collect_observations(policy: SavedPolicy, env: Env) -> Observation:
     """Observations from episodes of the policy."""
     collected: list[Observation] = []
     episode = 0

@@ -31,7 +31,7 @@ from mepg.jax_defaults import with_jax_defaults
 from mepg.storage.checkpoint import Checkpoints, PyTree
 from mepg.storage.files import Damaged, count, finite, path_exists, read_sealed, write_sealed
 from mepg.storage.folder import Folder
-from mepg.storage.policy import Policy, load_policy
+from mepg.storage.policy import SavedPolicy, load_policy
 from mepg.training import evaluate
 from mepg.training.keys import episode_seed, jax_key
 from mepg.training.queries import AgentQueries
@@ -55,7 +55,7 @@ class Trace(NamedTuple):
     truth: list[float]  # G_t
 
 
-class MaskNoise(NamedTuple):
+class ResidualVariances(NamedTuple):
     """Through training: the variance that masks add to the Bellman residual. Empty where nothing is masked."""
 
     steps: list[float]
@@ -80,7 +80,7 @@ class Inspection(NamedTuple):
     coverage: list[float] | None  # how often G lies in the band, for each of LEVELS; None: there is no band
     first: Trace  # the first episode
     some: Trace  # steps of all episodes, evenly chosen
-    noise: MaskNoise
+    noise: ResidualVariances
     followed: float | None = None  # mean of G; None: a file of an earlier version does not say
     beta: float | None = None  # of a run with pessimism
 
@@ -100,14 +100,15 @@ class Inspection(NamedTuple):
 
     @property
     def noise_ratio(self) -> float | None:
-        """How many times as noisy the residual is with two masks, at the end of training; None: it is not known."""
+        """How many times the residual's variance is as large with two masks, at the end of training; None: unknown."""
         if not self.noise.steps or self.noise.one_mask[-1] <= 0:
             return None
         return self.noise.two_masks[-1] / self.noise.one_mask[-1]
 
     def figures(self) -> dict[str, object]:
         """The figures, without what is only drawn."""
-        figures = {name: value for name, value in self._asdict().items() if not isinstance(value, Trace | MaskNoise)}
+        drawn = Trace | ResidualVariances
+        figures = {name: value for name, value in self._asdict().items() if not isinstance(value, drawn)}
         derived = {name: getattr(self, name) for name in ("mean_q", "bound_bias", "noise_ratio")}
         return figures | derived
 
@@ -142,7 +143,7 @@ def inspect_run(folder: Folder, episodes: int, seed: int, env_id: str | None = N
         coverage=coverage(q, std, truth) if std.any() else None,
         first=traces[0],
         some=Trace(q[chosen].tolist(), std[chosen].tolist(), truth[chosen].tolist()),
-        noise=read_noise(folder, player.policy),
+        noise=read_residual_variances(folder, player.policy),
         followed=float(truth.mean()),
         beta=None if pessimism is None else pessimism.beta,
     )
@@ -158,7 +159,7 @@ class Player:
 
         def play(state: PyTree, obs: Array, key: Key, episode: Array, step: Array) -> tuple[Array, Array]:
             k_episode, k_steps = jax.random.split(jax.random.fold_in(key, episode))
-            return beliefs.evaluated_policy(state, obs, k_episode, jax.random.fold_in(k_steps, step))
+            return beliefs.critics_policy(state, obs, k_episode, jax.random.fold_in(k_steps, step))
 
         self._play = with_jax_defaults(jax.jit(play))
 
@@ -221,8 +222,8 @@ def coverage(q: Floats, std: Floats, truth: Floats) -> list[float]:
     return [float((np.abs(q - truth) <= width * std).mean()) for width in widths]
 
 
-def read_noise(folder: Folder, policy: Policy) -> MaskNoise:
-    """The residual noise of either mask scheme until this policy, from metrics.csv; rows without it are skipped."""
+def read_residual_variances(folder: Folder, policy: SavedPolicy) -> ResidualVariances:
+    """The residual's variance with either choice of masks until this policy, from metrics.csv, where a row has it."""
     columns = ("time/total_timesteps", "train/noise_one_mask", "train/noise_two_masks")
     found: list[list[float]] = []
     for row in _metrics(folder, policy):
@@ -230,10 +231,10 @@ def read_noise(folder: Folder, policy: Policy) -> MaskNoise:
             numbers = [float(row[name]) for name in columns]
             if all(map(math.isfinite, numbers)):
                 found.append(numbers)
-    return MaskNoise(*([row[i] for row in found] for i in range(3)))
+    return ResidualVariances(*([row[i] for row in found] for i in range(3)))
 
 
-def _metrics(folder: Folder, policy: Policy) -> list[dict[str, str]]:
+def _metrics(folder: Folder, policy: SavedPolicy) -> list[dict[str, str]]:
     """The part of metrics.csv that has a checksum: the run's, or that of the checkpoint that the policy comes from."""
     result = folder.result(policy.config)
     try:
@@ -294,7 +295,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("run", "algorithm", "env"), str),
     **dict.fromkeys(("seed", "step", "episodes", "steps", "left_out"), count),
     **dict.fromkeys(("first", "some"), partial(_columns, Trace)),
-    "noise": partial(_columns, MaskNoise),
+    "noise": partial(_columns, ResidualVariances),
     "coverage": lambda data: None if data is None else _numbers(data),
     **dict.fromkeys(("bias", "error", "spread"), finite),
     **dict.fromkeys(("followed", "beta"), lambda data: None if data is None else finite(data)),

@@ -27,7 +27,7 @@ import numpy as np
 from mepg.envs.spaces import Spaces
 from mepg.errors import UsageError
 from mepg.native.build import CannotBuild, compiler_version
-from mepg.native.processor import best
+from mepg.native.processor import best_instructions
 from mepg.settings import digest
 from mepg.storage.files import (
     Arrays,
@@ -278,7 +278,7 @@ def _versions() -> dict[str, str]:
 
 def _processor() -> str:
     """Which instructions it has: two that say the same round alike."""
-    return f"{best().name}-{digest(processor_extensions())[:8]}"
+    return f"{best_instructions().name}-{digest(processor_extensions())[:8]}"
 
 
 def _commit() -> str | None:

@@ -21,7 +21,7 @@ from mepg.storage.identity import Identity
 from mepg.training.config import Config
 
 
-class Policy(NamedTuple):
+class SavedPolicy(NamedTuple):
     """A trained agent that can act, but not continue training."""
 
     config: Config
@@ -100,7 +100,7 @@ def best_step(folder: Folder) -> int | None:
 
 
 @with_jax_defaults
-def load_policy(folder: Folder, spaces: Spaces, *, best: bool = False) -> Policy:
+def load_policy(folder: Folder, spaces: Spaces, *, best: bool = False) -> SavedPolicy:
     """The final policy of the run in `folder`, or while it is unfinished that of its newest whole checkpoint.
 
     :param spaces: of the environment to play it in: they have to be those that it was trained with
@@ -113,9 +113,9 @@ def load_policy(folder: Folder, spaces: Spaces, *, best: bool = False) -> Policy
     template = jax.eval_shape(agent.init, jax.random.key(0))
     if best:
         state, step, mean_return = read_best(folder, config, template)
-        return Policy(config, state, step, with_jax_defaults(jax.jit(agent.exploit)), mean_return)
+        return SavedPolicy(config, state, step, with_jax_defaults(jax.jit(agent.exploit)), mean_return)
     state, step = read_state(folder, config, template)
-    return Policy(config, state, step, with_jax_defaults(jax.jit(agent.exploit)))
+    return SavedPolicy(config, state, step, with_jax_defaults(jax.jit(agent.exploit)))
 
 
 def read_state(folder: Folder, config: Config, template: PyTree) -> tuple[PyTree, int]:

@@ -169,18 +169,18 @@ class Config:
 
     def _build(self, sizes: Sizes) -> Agent:
         from mepg import algos
-        from mepg.core.normalise import normalised
+        from mepg.core.normalise import with_normalised_obs
 
         agent = algos.find(self.algorithm).build(self.spec, sizes)
-        return normalised(agent, sizes) if self.normalize_obs else agent
+        return with_normalised_obs(agent, sizes) if self.normalize_obs else agent
 
     def build_policy(self, sizes: Sizes) -> Callable[[Any, Array], Array]:
         """The agent's `exploit`, as a function of its state and of what the policy is `given`."""
-        from mepg.core.normalise import seen_statistics
+        from mepg.core.normalise import actor_statistics
 
         sizes = self.with_view(sizes)
         agent = self._build(sizes.of_policy)
-        return lambda state, given: agent.exploit(seen_statistics(state, sizes), given)
+        return lambda state, given: agent.exploit(actor_statistics(state, sizes), given)
 
     def with_view(self, sizes: Sizes) -> Sizes:
         """The sizes, with the parts of an observation that `actor_obs` names."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mepg.algos import steps_of
+from mepg.algos import n_step_and_discount
 from mepg.core.types import Array, Batch
 from mepg.envs.env import Env
 from mepg.envs.spaces import Action, Observation, StepResult
@@ -78,7 +78,7 @@ class Loop:
         # Actions of the episodes under way, as bytes: an episode that never ends may have millions.
         self._episode_actions = [bytearray() for _ in range(envs.count)]
         self._episode_returns = [0.0] * envs.count
-        self._n_step, self._discount = steps_of(config.spec)
+        self._n_step, self._discount = n_step_and_discount(config.spec)
         self._rewards: list[deque[float]] = [deque(maxlen=self._n_step) for _ in range(envs.count)]  # the last ones
         self.recent: deque[Episode] = deque(maxlen=RECENT_EPISODES)  # of training
         batches = config.spec.updates_per_step * envs.count

@@ -35,9 +35,11 @@ class NativeProgram(Program):
         self._tolerance = 2e-3 if is_mixed(config.spec) else 1e-5
         self._carry_tree = jax.tree.structure(self.empty_carry())
         self._words = {stream: np.asarray(jax.random.key_data(key)) for stream, key in self._keys.items()}
-        self._native_learn = self._compile(self._update_and_choose, self._learn_arguments, "written", config.threads)
-        self._native_explore = self._compile(self._choose, self._explore_arguments, "read")
-        self._native_exploit = self._compile(self._act, lambda number: (self._observations(number)[:1],), "read")
+        self._native_learn = self._compile(self._learn_impl, self._learn_arguments, "written", config.threads)
+        self._native_explore = self._compile(self._explore_impl, self._explore_arguments, "read")
+        self._native_exploit = self._compile(
+            self._exploit_impl, lambda number: (self._observations(number)[:1],), "read"
+        )
 
     def init(self) -> State:
         return State.of(super().init())
