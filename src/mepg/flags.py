@@ -80,7 +80,7 @@ def read_settings(path: Path, parser: ArgumentParser, env: str | None, algorithm
     `env` and `algorithm` are those of the command line, which override the file.
     """
     from mepg.algos import find
-    from mepg.storage.files import Damaged, read_json, trusted
+    from mepg.storage.files import Damaged, read_json, require_trusted_env
 
     try:
         data = read_json(path)
@@ -99,7 +99,7 @@ def read_settings(path: Path, parser: ArgumentParser, env: str | None, algorithm
             raise UsageError(f"--config: {name} must be {description}, not {data[name]!r}")
     data["set"] = [str(setting) for setting in data.get("set", [])]
     if env is None and "env" in data:
-        trusted(str(data["env"]), None, path)
+        require_trusted_env(str(data["env"]), None, path)
     if algorithm is None and ":" in str(data.get("algorithm", "")):
         find(str(data["algorithm"]))  # must be imported already: the file may be untrusted
     # As text, which argparse then parses: a file cannot set what the command line refuses.

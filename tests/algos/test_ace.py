@@ -30,7 +30,7 @@ def column(*numbers):
 
 
 def hand_made(actions):
-    """AceNetworks whose values can be written down; z has one number.
+    """Networks whose values can be written down; z has one number.
 
     critic(z, a) = 4 tanh(z) + 5 tanh(a) + 1;  r(z, a) = 3 tanh(a) + 2;  z' = z + tanh(a);  pi_i(z) = actions[i].
     """

@@ -31,8 +31,8 @@ def test_a_row_has_the_legal_actions_behind_the_observation(game):
         np.testing.assert_array_equal(row[9:], row[:9] == 0)
         result = env.step(env.spaces.random(rng, row).astype(np.float32))
         row = result.obs
-        if result.over:
-            assert not result.alive
+        if result.done:
+            assert result.terminated
             np.testing.assert_array_equal(row[9:], 1)  # nothing is chosen there
             row = env.reset(None)
     assert env.original.illegal == 0
@@ -216,8 +216,8 @@ def test_in_a_vector_each_environment_says_it(kind, game):
         actions = np.stack([envs.spaces.random(rng, row) for row in rows]).astype(np.float32)
         results = envs.step(actions)
         for index, result in enumerate(results):
-            ends += result.over
-            rows[index] = envs.begin(index, None) if result.over else result.obs
+            ends += result.done
+            rows[index] = envs.begin(index, None) if result.done else result.obs
     assert ends > 20
     full = next(iter(np.flatnonzero(rows[0, 9:] == 0)))
     with pytest.raises(RunFailure, match="is not legal in this state"):
@@ -234,7 +234,7 @@ def test_at_a_time_limit_what_is_legal_matters_still(kind, by):
     for _ in range(12):
         results = envs.step(np.ones((2, 1), np.float32))
     rows = np.stack([result.obs for result in results])
-    assert all(result.over and result.alive for result in results)
+    assert all(result.done and not result.terminated for result in results)
     place = rows[:, :5].argmax(axis=1)
     true = np.stack([place > 0, place >= 0, place < 4], axis=1)
     np.testing.assert_array_equal(rows[:, 5:], 1 if (kind, by) == ("SAME_STEP", "action_masks") else true)

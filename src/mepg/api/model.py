@@ -196,7 +196,7 @@ class Model:
     def ep_info_buffer(self) -> list[dict[str, float]]:
         """Return and length of the last training episodes, at most a hundred."""
         training = self._maybe_learner and self._maybe_learner.training
-        recent = training.recent if isinstance(training, Loop) else []
+        recent = training.recent_episodes if isinstance(training, Loop) else []
         return [{"r": episode.total, "l": episode.length} for episode in recent]
 
     # Acting

@@ -220,7 +220,7 @@ def race(task: Task) -> Measure:
         evaluation = next(record.evaluation for record in training if record.evaluation is not None)
         return {
             "step": training.step,
-            "core_seconds": sum(os.times()[:4]) - training.processor_evaluating,
+            "core_seconds": sum(os.times()[:4]) - training.processor_seconds_evaluating,
             "mean_return": float(np.mean([episode.total for episode in evaluation])),
         }
 
@@ -230,7 +230,7 @@ def race(task: Task) -> Measure:
 def _play(env: Env, actions: Iterable[npt.NDArray[np.float32]]) -> None:
     """Take these actions, in as many episodes as it takes."""
     for action in actions:
-        if env.step(action).over:
+        if env.step(action).done:
             env.reset(0)
 
 

@@ -52,7 +52,7 @@ def answer(arguments: Arguments) -> Answer:
     path = arguments.out or Path("runs") / config.folder_name(named_after)
     folder = Folder(path)
     config, data = with_data(config)
-    result, title = folder.finished(config), "Already finished"
+    result, title = folder.summary_if_finished(config), "Already finished"
     if result is None:
         with preparing(quiet=arguments.json):
             session = Session(config, path, options, data)

@@ -47,9 +47,9 @@ class LegalActions:
 
     def after(self, index: int, result: StepResult) -> StepResult:
         """What a step gave, with whole rows."""
-        said = self._ask is None or not (result.over and self._resets_itself)
+        said = self._ask is None or not (result.done and self._resets_itself)
         # Nothing is chosen in a terminal state. In one that nobody could be asked about, any action may be legal.
-        info = result.info if result.alive and said else None
+        info = result.info if not result.terminated and said else None
         return result._replace(obs=self._extend(index, result.obs, info))
 
     def after_all(self, results: list[StepResult]) -> list[StepResult]:

@@ -42,8 +42,8 @@ class StepResult(NamedTuple):
 
     obs: Observation  # at the end of an episode its last one, not the first of the next
     reward: float
-    alive: bool  # not terminated; a time limit leaves the episode alive (D20)
-    over: bool  # terminated or truncated
+    terminated: bool  # false at a time limit, which is no end (D20)
+    done: bool  # terminated or truncated
     info: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -251,7 +251,7 @@ class Spaces:
             truncated = self.flag(truncated, "truncated")
         if type(info) is not dict and not isinstance(info, Mapping):
             raise RunFailure(f"{self.id} returned {describe_value(info)} as info, not a dict")
-        return StepResult(self.obs(obs), self.reward(reward), not terminated, terminated or truncated, info)
+        return StepResult(self.obs(obs), self.reward(reward), terminated, terminated or truncated, info)
 
     def _flattened_obs(self, obs: Any) -> Observation:
         try:

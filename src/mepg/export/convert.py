@@ -146,10 +146,10 @@ def _collect_observations(policy: SavedPolicy, env: Env) -> Observation:
     collected: list[Observation] = []
     episode = 0
     while len(collected) < OBSERVATIONS:
-        obs, over = env.reset(episode_seed(0, "eval", episode)), False
-        while not over and len(collected) < OBSERVATIONS:
+        obs, done = env.reset(episode_seed(0, "eval", episode)), False
+        while not done and len(collected) < OBSERVATIONS:
             collected.append(obs)
-            obs, _, _, over, _ = env.step(policy.act(obs))
+            obs, _, _, done, _ = env.step(policy.act(obs))
         episode += 1
     return np.stack(collected)
 

@@ -29,7 +29,7 @@ from mepg.envs.env import Env
 from mepg.errors import UsageError
 from mepg.jax_defaults import with_jax_defaults
 from mepg.storage.checkpoint import Checkpoints, PyTree
-from mepg.storage.files import Damaged, count, finite, path_exists, read_sealed, write_sealed
+from mepg.storage.files import Damaged, parse_count, parse_finite, path_exists, read_sealed, write_sealed
 from mepg.storage.folder import Folder
 from mepg.storage.policy import SavedPolicy, load_policy
 from mepg.training import evaluate
@@ -39,7 +39,7 @@ from mepg.training.replay import FloatArray
 
 FORMAT = 2
 NEGLIGIBLE = 0.01  # the rest of a return is ignored once its weight gamma^n is at most this
-UNLIMITED = 1_000  # steps of an episode that are compared where there is no time limit
+STEPS_WITHOUT_TIME_LIMIT = 1_000  # steps of an episode that are compared where there is no time limit
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # of the bands whose coverage is counted
 POINTS = 500  # steps that are kept for the picture
 BATCH = 256  # inputs that Q is computed for at a time: one compiled program for episodes of any length
@@ -52,7 +52,7 @@ class Trace(NamedTuple):
 
     q: list[float]
     std: list[float]
-    truth: list[float]  # G_t
+    truth: list[float]  # G_t; named as in the file
 
 
 class ResidualVariances(NamedTuple):
@@ -81,7 +81,7 @@ class Inspection(NamedTuple):
     first: Trace  # the first episode
     some: Trace  # steps of all episodes, evenly chosen
     noise: ResidualVariances
-    followed: float | None = None  # mean of G; None: a file of an earlier version does not say
+    followed: float | None = None  # mean of G, the discounted return; None: a file of an earlier version does not say
     beta: float | None = None  # of a run with pessimism
 
     @property
@@ -125,7 +125,7 @@ def inspect_run(folder: Folder, episodes: int, seed: int, env_id: str | None = N
             f"{folder.path}: {config.env} cuts its episodes so early that what follows a step is never known "
             f"at discount {config.spec.discount:g}"
         )
-    q, std, truth = (np.concatenate([np.array(trace[i]) for trace in traces]) for i in range(3))
+    q, std, returns = (np.concatenate([np.array(trace[i]) for trace in traces]) for i in range(3))
     pessimism = config.spec.pessimism if isinstance(config.spec, CriticSpec) else None
     chosen = np.unique(np.linspace(0, len(q) - 1, min(POINTS, len(q))).round().astype(int))
     return Inspection(
@@ -137,14 +137,14 @@ def inspect_run(folder: Folder, episodes: int, seed: int, env_id: str | None = N
         episodes=len(traces),
         steps=len(q),
         left_out=sum(left_out for _, left_out in played),
-        bias=float((q - truth).mean()),
-        error=float(np.sqrt(((q - truth) ** 2).mean())),
+        bias=float((q - returns).mean()),
+        error=float(np.sqrt(((q - returns) ** 2).mean())),
         spread=float(std.mean()),
-        coverage=coverage(q, std, truth) if std.any() else None,
+        coverage=coverage(q, std, returns) if std.any() else None,
         first=traces[0],
-        some=Trace(q[chosen].tolist(), std[chosen].tolist(), truth[chosen].tolist()),
+        some=Trace(q[chosen].tolist(), std[chosen].tolist(), returns[chosen].tolist()),
         noise=read_residual_variances(folder, player.policy),
-        followed=float(truth.mean()),
+        followed=float(returns.mean()),
         beta=None if pessimism is None else pessimism.beta,
     )
 
@@ -166,14 +166,14 @@ class Player:
     def play(self, seed: int, number: int) -> tuple[Trace, int]:
         """One episode, and how many of its steps had to be left out."""
         discount = float(self.policy.config.spec.discount)
-        limit, ahead = self.env.time_limit or UNLIMITED, steps_until_negligible(discount)
-        most = limit + (UNLIMITED if ahead is None else ahead)
+        limit, ahead = self.env.time_limit or STEPS_WITHOUT_TIME_LIMIT, steps_until_negligible(discount)
+        most = limit + (STEPS_WITHOUT_TIME_LIMIT if ahead is None else ahead)
         obs, actions, rewards, bonuses, ended = self._episode(seed, number, most)
-        truth = discounted_returns(rewards, bonuses, discount)
+        returns = discounted_returns(rewards, bonuses, discount)
         unknown = 0 if ended else len(rewards) if ahead is None else ahead
-        count = min(limit, max(0, len(rewards) - unknown))
-        q, std = self._moments(obs[:count], actions[:count])
-        return Trace(q.tolist(), std.tolist(), truth[:count].tolist()), min(limit, len(rewards)) - count
+        known = min(limit, max(0, len(rewards) - unknown))
+        q, std = self._moments(obs[:known], actions[:known])
+        return Trace(q.tolist(), std.tolist(), returns[:known].tolist()), min(limit, len(rewards)) - known
 
     def _episode(self, seed: int, number: int, most: int) -> tuple[FloatArray, FloatArray, Floats, Floats, bool]:
         """States [T, S], actions [T, A], rewards and entropy bonuses [T], and whether it ended by itself."""
@@ -183,8 +183,8 @@ class Player:
             (action,), (bonus,) = map(np.asarray, self._play(self.policy.state, obs[None], key, number, t))
             outcome = self.env.step(action)
             rows.append((obs, action, outcome.reward, bonus))
-            obs, ended = outcome.obs, not outcome.alive
-            if outcome.over:
+            obs, ended = outcome.obs, outcome.terminated
+            if outcome.done:
                 break
         states, actions, rewards, bonuses = zip(*rows, strict=True)
         return np.array(states), np.array(actions), np.array(rewards, float), np.array(bonuses, float), ended
@@ -202,13 +202,13 @@ class Player:
 
 def steps_until_negligible(discount: float) -> int | None:
     """The first n with gamma^n <= NEGLIGIBLE. None: too far away; only episodes that end by themselves count."""
-    if discount >= NEGLIGIBLE ** (1 / evaluate.LONGEST):
+    if discount >= NEGLIGIBLE ** (1 / evaluate.MAX_EPISODE_STEPS):
         return None
     return 1 if discount <= NEGLIGIBLE else math.ceil(math.log(NEGLIGIBLE) / math.log(discount))
 
 
 def discounted_returns(rewards: Floats, bonuses: Floats, discount: float) -> Floats:
-    """G_t = r_t + gamma (bonus_t+1 + G_t+1): what a_t itself is paid for its entropy is not part of Q(s_t, a_t). [T]"""
+    """G_t = r_t + gamma (bonus_t+1 + G_t+1): the entropy bonus of a_t itself is not part of Q(s_t, a_t). [T]"""
     returns, after = np.zeros(len(rewards)), 0.0
     for t in reversed(range(len(rewards))):
         returns[t] = rewards[t] + discount * after
@@ -216,10 +216,10 @@ def discounted_returns(rewards: Floats, bonuses: Floats, discount: float) -> Flo
     return returns
 
 
-def coverage(q: Floats, std: Floats, truth: Floats) -> list[float]:
+def coverage(q: Floats, std: Floats, returns: Floats) -> list[float]:
     """How often |Q - G| <= z std, with the normal distribution's z for each of LEVELS."""
     widths = (NormalDist().inv_cdf(0.5 + level / 2) for level in LEVELS)
-    return [float((np.abs(q - truth) <= width * std).mean()) for width in widths]
+    return [float((np.abs(q - returns) <= width * std).mean()) for width in widths]
 
 
 def read_residual_variances(folder: Folder, policy: SavedPolicy) -> ResidualVariances:
@@ -239,9 +239,9 @@ def _metrics(folder: Folder, policy: SavedPolicy) -> list[dict[str, str]]:
     result = folder.result(policy.config)
     try:
         if result is not None:
-            return folder.sealed_metrics(result)
-        sealed = Checkpoints(folder.path, policy.config).metrics(policy.step)
-        return [] if sealed is None else folder.metrics(sealed)
+            return folder.checked_metrics(result)
+        checksum = Checkpoints(folder.path, policy.config).metrics(policy.step)
+        return [] if checksum is None else folder.metrics(checksum)
     except Damaged as damage:
         raise UsageError(f"{folder.path}: {damage}") from None
 
@@ -251,8 +251,8 @@ def write_inspection(folder: Folder, found: Inspection) -> None:
     content = found._asdict() | {"noise": found.noise._asdict()}
     for name, trace in (("first", found.first), ("some", found.some)):
         content[name] = {column: list(map(_as_drawn, numbers)) for column, numbers in trace._asdict().items()}
-    about = {"format": FORMAT, "config": folder.config().fingerprint, "levels": LEVELS}
-    write_sealed(folder.inspection_file, {**about, **content})
+    metadata = {"format": FORMAT, "config": folder.config().fingerprint, "levels": LEVELS}
+    write_sealed(folder.inspection_file, {**metadata, **content})
 
 
 def _as_drawn(number: float) -> float:
@@ -281,7 +281,7 @@ def read_inspection(folder: Folder) -> Inspection | None:
 
 
 def _numbers(data: Any) -> list[float]:
-    return [finite(number) for number in data]
+    return [parse_finite(number) for number in data]
 
 
 def _columns(kind: Any, data: Any) -> Any:
@@ -293,10 +293,10 @@ def _columns(kind: Any, data: Any) -> Any:
 
 _READ: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("run", "algorithm", "env"), str),
-    **dict.fromkeys(("seed", "step", "episodes", "steps", "left_out"), count),
+    **dict.fromkeys(("seed", "step", "episodes", "steps", "left_out"), parse_count),
     **dict.fromkeys(("first", "some"), partial(_columns, Trace)),
     "noise": partial(_columns, ResidualVariances),
     "coverage": lambda data: None if data is None else _numbers(data),
-    **dict.fromkeys(("bias", "error", "spread"), finite),
-    **dict.fromkeys(("followed", "beta"), lambda data: None if data is None else finite(data)),
+    **dict.fromkeys(("bias", "error", "spread"), parse_finite),
+    **dict.fromkeys(("followed", "beta"), lambda data: None if data is None else parse_finite(data)),
 }

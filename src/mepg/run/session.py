@@ -30,7 +30,7 @@ from mepg.storage.files import (
 )
 from mepg.storage.folder import Folder, versions
 from mepg.storage.identity import Identity
-from mepg.storage.logs import check, open_logs
+from mepg.storage.logs import open_logs, require_known_logs
 from mepg.storage.policy import best_step, save_best, save_policy
 from mepg.training.assembly import open_loop
 from mepg.training.config import Config, SessionOptions
@@ -54,16 +54,16 @@ class Session:
         self._options = options or SessionOptions()
         if data is None:
             config, data = with_data(config)
-        check(self._options.log)
+        require_known_logs(self._options.log)
         self.folder = Folder(path)
-        if self.folder.finished(config) is not None:
+        if self.folder.summary_if_finished(config) is not None:
             raise UsageError(f"{path} holds this run, finished: there is nothing left to do")
         if config.backend == "auto" and path_exists(self.folder.config_file):
             config = replace(config, backend=self.folder.config().backend)  # a run keeps the one it began with
         self.config = config
         self._require_replay()
         self.result: dict[str, float] | None = None  # until the run is finished
-        self.latest: dict[str, float] = {}  # of every metric
+        self.latest: dict[str, float] = {}  # the latest value of every metric
         self.notes: list[str] = []  # for the user
         self.stopped_by: str | None = None  # the signal's name, if one ended this session
         self._open = contextlib.ExitStack()
@@ -121,11 +121,11 @@ class Session:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, exception_type: type[BaseException] | None, *_: object) -> None:
         try:
             self._open.close()
         except OSError:  # a log that could not be written cannot be closed either: the first error is enough
-            if kind is None:
+            if exception_type is None:
                 raise
 
     def __iter__(self) -> Iterator[Record]:
@@ -134,7 +134,7 @@ class Session:
                 yield from self._records()
         except OSError as error:
             raise self._failure(f"{self.folder.path} cannot be written: {error.strerror or error}") from None
-        except (Damaged, Unreadable) as damage:  # metrics.csv, which a checkpoint has to seal
+        except (Damaged, Unreadable) as damage:  # metrics.csv, whose checksum goes into a checkpoint
             raise self._failure(str(damage)) from None
         except MemoryError as error:
             raise self._failure(with_cause("there is not enough memory", error)) from None
@@ -164,9 +164,9 @@ class Session:
         saved = "what was saved before is intact, and the same command continues from there"
         return RunFailure(f"step {self.loop.step}: {reason}; {saved}")
 
-    def stop(self, number: int) -> None:
+    def stop(self, signum: int) -> None:
         """Save after the step under way, and end: for a signal's handler."""
-        self.stopped_by = signal.Signals(number).name
+        self.stopped_by = signal.Signals(signum).name
 
     def _tell_watchdog(self, step: int) -> None:
         """Which step comes next, so that its message can name the step that hung."""
@@ -180,12 +180,12 @@ class Session:
         if record.evaluation is not None:
             self.folder.write_evaluations(self.config, self.loop.evaluations)
             total, length = map(float, np.mean(record.evaluation, axis=0))
-            *earlier, latest = mean_returns(self.loop.evaluations)
-            if all(latest > mean for mean in earlier):
+            *earlier, last = mean_returns(self.loop.evaluations)
+            if all(last > mean for mean in earlier):
                 if record.step % self.config.eval_every:
                     self._set_best_aside()
                 identity = Identity(self.config, self.loop.envs.spaces)
-                save_best(self.folder, identity, self.loop.state, record.step, latest)
+                save_best(self.folder, identity, self.loop.state, record.step, last)
             self._log({"eval/mean_reward": total, "eval/mean_ep_length": length}, record.step)
 
     def _log(self, row: dict[str, float], step: int) -> None:
@@ -203,7 +203,10 @@ class Session:
         return TimeSpent(
             total=earlier.total + time.monotonic() - self._began,
             evaluating=earlier.evaluating + loop.seconds_evaluating,
-            processor=earlier.processor + time.process_time() - self._processor_began - loop.processor_evaluating,
+            processor=earlier.processor
+            + time.process_time()
+            - self._processor_began
+            - loop.processor_seconds_evaluating,
         )
 
     def _save(self) -> None:
@@ -271,11 +274,11 @@ class Session:
             self.checkpoints.make_folders()
             write_atomic(aside, read_whole(best))
 
-    def _check_metrics(self, sealed: Checksum | None) -> None:
+    def _check_metrics(self, checksum: Checksum | None) -> None:
         """A file whose rows are not those that were written is renamed; the run itself does not need it."""
         try:
-            if sealed is not None:
-                read_prefix(self.folder.metrics_file, sealed)
+            if checksum is not None:
+                read_prefix(self.folder.metrics_file, checksum)
         except Damaged as damage:
             path = self.folder.metrics_file
             aside = path.with_suffix(".csv.damaged")

@@ -11,7 +11,7 @@ import numpy as np
 from mepg.errors import UsageError, failures_at
 from mepg.storage.checkpoint import PyTree, flatten
 from mepg.storage.data import with_data
-from mepg.storage.files import Damaged, count, finite, path_exists
+from mepg.storage.files import Damaged, parse_count, parse_finite, path_exists
 from mepg.storage.folder import Folder, Result, versions
 from mepg.storage.policy import online_networks, read_networks, restore_trainables
 from mepg.training.assembly import open_loop
@@ -164,12 +164,12 @@ def _published_policies(
         if not path_exists(path):
             continue
         try:
-            networks, about = read_networks(path, config, template)
-            if count(about["step"]) != step:
-                raise Damaged(f"it is of step {about['step']:,}, not {step:,}")
+            networks, metadata = read_networks(path, config, template)
+            if parse_count(metadata["step"]) != step:
+                raise Damaged(f"it is of step {metadata['step']:,}, not {step:,}")
             mean = mean_return(evaluations[step])
-            if path == folder.best_file and not math.isclose(finite(about["return"]), mean, rel_tol=1e-12):
-                raise Damaged(f"it claims a return of {about['return']!r}, and its evaluation has {mean!r}")
+            if path == folder.best_file and not math.isclose(parse_finite(metadata["return"]), mean, rel_tol=1e-12):
+                raise Damaged(f"it claims a return of {metadata['return']!r}, and its evaluation has {mean!r}")
             found.append(_PublishedPolicy(path.name, networks, step, evaluations[step]))
         except (Damaged, KeyError, TypeError, ValueError) as damage:
             verdicts.append(PolicyVerdict(path.name, False, False, f"does NOT agree: {damage}"))
@@ -264,7 +264,7 @@ def _published_numbers(folder: Folder, result: Result, evaluations: Evaluations)
     """Every number that the run has published, by step."""
     numbers: dict[int, dict[str, float]] = {}
     try:
-        for row in folder.sealed_metrics(result):
+        for row in folder.checked_metrics(result):
             step = int(row["time/total_timesteps"])
             numbers[step] = {name: float(text) for name, text in row.items() if text and not name.startswith("time/")}
     except (Damaged, KeyError, ValueError) as damage:

@@ -26,7 +26,9 @@ from mepg.words import many
 
 
 def assemble(config: Config, envs: Envs, eval_env: Env | None = None, data: Data | None = None) -> Loop:
-    """A loop in existing environments. Without `eval_env` nothing is evaluated. Its config says its backend.
+    """A loop in existing environments. Without `eval_env` nothing is evaluated.
+
+    `loop.config.backend` is the backend that was chosen.
 
     :param data: the config's, if it has any
     """
