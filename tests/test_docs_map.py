@@ -72,7 +72,7 @@ def test_what_is_gone_is_noticed():
 
 def test_the_page_on_new_algorithms_is_true():
     """Its example is an algorithm; the functions and fields that it lists are those of the protocol."""
-    from mepg.algos import LOOP_SETTINGS, _check
+    from mepg.algos import LOOP_FIELDS, _check
     from mepg.core.types import Agent
     from tests.conftest import SIZES
 
@@ -85,7 +85,7 @@ def test_the_page_on_new_algorithms_is_true():
         assert algorithm.build(algorithm.spec, SIZES).beliefs is not None
     assert [re.match(r"\w+", line)[0] for line in listed.splitlines()] == list(Agent._fields)
     reads = re.search(r"The loop reads four fields.*?\(", page, re.S)[0]
-    assert set(re.findall(r"`(\w+)`", reads)) == set(LOOP_SETTINGS)
+    assert set(re.findall(r"`(\w+)`", reads)) == set(LOOP_FIELDS)
 
 
 def test_the_drawing_of_the_rooms_is_complete():

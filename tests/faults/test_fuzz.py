@@ -137,7 +137,7 @@ class Fuzz:
         if arguments.algorithm is None or arguments.env is None:
             raise SystemExit(2)  # as `train` does
         return Config.make(
-            arguments.algorithm, arguments.set, env=arguments.env, **flags.settings_from(arguments, Config)
+            arguments.algorithm, arguments.set, env=arguments.env, **flags.options_from(arguments, Config)
         )
 
 

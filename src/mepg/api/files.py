@@ -16,7 +16,7 @@ import safetensors
 import safetensors.numpy
 
 from mepg.api.learner import Learner, LearningLock, TrainingState
-from mepg.api.model_config import count_envs, in_envs, pop_run_settings
+from mepg.api.model_config import count_envs, in_envs, pop_run_options
 from mepg.envs.simulators import full_id
 from mepg.errors import UsageError
 from mepg.settings import describe
@@ -190,7 +190,7 @@ def make_model(kind: type[M], saved: SavedModel, path: Location, env: object, ar
             f"or mepg.algorithm({config.algorithm!r}).load"
         )
     kept = {name: value for name, value in vars(config).items() if name not in NOT_BROUGHT_ALONG}
-    settings = pop_run_settings(kept)
+    settings = pop_run_options(kept)
     envs = count_envs(env, config.envs)
     saved_arguments = {**settings, "spec": config.spec, "seed": config.seed, "n_envs": envs}
     model = made(**saved_arguments | {name: value for name, value in arguments.items() if value is not None})

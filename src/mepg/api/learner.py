@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mepg.algos import asks_critics, is_stochastic
+from mepg.algos import explores_with_critics, is_stochastic
 from mepg.api.arguments import integer
 from mepg.api.model_config import in_envs
 from mepg.api.vecenv import VecEnv, register_with_stable_baselines
@@ -170,7 +170,7 @@ class Learner:
     def predict(self, observation: object, *, deterministic: bool, action_masks: Any = None) -> npt.NDArray[Any]:
         """Actions within the environment's own bounds, for one observation or a batch."""
         drawn = is_stochastic(self.config.spec) and not deterministic
-        whole = self._seen is None or (drawn and asks_critics(self.config.spec))
+        whole = self._seen is None or (drawn and explores_with_critics(self.config.spec))
         obs, is_single = self.spaces.read_observations(observation, None if whole else self._seen)
         if action_masks is None and self.spaces.sizes.legal:
             warnings.warn(

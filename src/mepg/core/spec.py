@@ -287,9 +287,9 @@ class Spec(ActorSpec):
             self._set("subset", None)
 
 
-def derive(kind: type[Any], spec: Any, **changes: Any) -> Any:
+def derive(spec_class: type[Any], spec: Any, **changes: Any) -> Any:
     """A spec of another class, a subclass of `spec`'s, with the same fields and some changes."""
-    return kind(**{field.name: getattr(spec, field.name) for field in fields(spec)} | changes)
+    return spec_class(**{field.name: getattr(spec, field.name) for field in fields(spec)} | changes)
 
 
 def _require_closed_form(spec: CriticSpec, dropout: Dropout) -> None:

@@ -17,7 +17,7 @@ from mepg.settings import describe
 from mepg.storage.files import write_atomic
 from mepg.storage.folder import Folder
 from mepg.storage.policy import SavedPolicy, load_policy
-from mepg.training.config import Config, settings_of
+from mepg.training.config import Config, options_of
 from mepg.training.evaluate import Episode, play
 from mepg.training.keys import episode_seed
 from mepg.words import many
@@ -65,9 +65,9 @@ def _text(folder: Folder, policy: SavedPolicy, evaluations: dict[int, list[Episo
     returns = [episode.total for episode in episodes]
     reward = f"{np.mean(returns):.2f} +/- {np.std(returns):.2f}"
     algorithm = algos.find(config.algorithm)
-    settings, changed = settings_of(Config), {"seed", "steps", *config.changed()}
+    options, changed = options_of(Config), {"seed", "steps", *config.non_default_options()}
     defaults, fields = describe(algorithm.spec), describe(config.spec)
-    flags = [setting.as_flag(getattr(config, name)) for name, setting in settings.items() if name in changed]
+    flags = [option.as_flag(getattr(config, name)) for name, option in options.items() if name in changed]
     flags += [f"--set {name}={text}" for name, text in fields.items() if defaults.get(name) != text]
     unfinished = "" if policy.step == config.steps else f", unfinished: of {config.steps:,}"
     lines = [
@@ -85,7 +85,7 @@ def _text(folder: Folder, policy: SavedPolicy, evaluations: dict[int, list[Episo
         "| --- | --- |",
         f"| return after {many(step, 'step')} | {reward} over {many(len(returns), 'episode')} without exploration |",
         f"| best evaluation | {max(np.mean([e.total for e in each]) for each in evaluations.values()):.2f} |",
-        *(f"| {setting.words} (`{setting.flag}`) | {getattr(config, name)} |" for name, setting in settings.items()),
+        *(f"| {option.help} (`{option.flag}`) | {getattr(config, name)} |" for name, option in options.items()),
         "",
         "```sh",
         " ".join([f"mepg train {config.algorithm} --env {config.env}", *flags]),

@@ -284,11 +284,11 @@ def _numbers(data: Any) -> list[float]:
     return [parse_finite(number) for number in data]
 
 
-def _columns(kind: Any, data: Any) -> Any:
-    columns = [_numbers(data[name]) for name in kind._fields]
+def _columns(tuple_type: Any, data: Any) -> Any:
+    columns = [_numbers(data[name]) for name in tuple_type._fields]
     if len(set(map(len, columns))) != 1:
         raise ValueError("columns of different lengths")
-    return kind(*columns)
+    return tuple_type(*columns)
 
 
 _READ: dict[str, Callable[[Any], Any]] = {

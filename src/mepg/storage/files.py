@@ -31,7 +31,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 JsonObject = dict[str, Any]  # checked where it is used
 
 # What is larger was not written by us, and is refused before it is read: 16 GB of arrays, 64 MB of text.
-MAX_FILE_BYTES, MOST_TEXT = 16 * 2**30, 64 * 2**20
+MAX_FILE_BYTES, MAX_TEXT_BYTES = 16 * 2**30, 64 * 2**20
 
 _NUMBERS = re.compile(r"\[\n([-+.,\de\s]+)\]")  # an indented list of them; no string in JSON contains a line break
 
@@ -142,7 +142,7 @@ def write_json(path: Path, data: object) -> None:
 def read_json(path: Path) -> Any:
     """What `write_json` wrote, or whatever else is there: the caller checks."""
     try:
-        return json.loads(read_whole(path, most=MOST_TEXT))
+        return json.loads(read_whole(path, most=MAX_TEXT_BYTES))
     except (ValueError, RecursionError) as error:
         raise Damaged(f"{path.name} is not JSON: {error}") from None
 

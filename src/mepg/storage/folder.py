@@ -128,7 +128,7 @@ class Folder:
         if not path_exists(self.config_file):
             raise UsageError(f"{self.path} holds other files; choose another --out")
         stored = self.config()
-        wanted, found = _flat(config.identity()), _flat(stored.identity())
+        wanted, found = _flat(config.without_length()), _flat(stored.without_length())
         if config.backend == "auto":
             wanted["backend"] = stored.backend
         different = [name for name in wanted | found if wanted.get(name) != found.get(name)]

@@ -66,7 +66,7 @@ def save_best(folder: Folder, identity: Identity, state: PyTree, step: int, mean
 
 def _write(path: Path, identity: Identity, state: PyTree, metadata: JsonObject) -> None:
     # Without its length: the same bytes, whether the run was this long at once or made longer later.
-    run = {**identity.to_json(), "config": identity.config.identity()}
+    run = {**identity.to_json(), "config": identity.config.without_length()}
     write_sealed_arrays(path, flatten(online_networks(state), "agent"), {**run, **metadata})
 
 
