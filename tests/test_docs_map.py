@@ -93,17 +93,37 @@ def test_the_drawing_of_the_rooms_is_complete():
     drawing = (
         (ROOT / "CONTRIBUTING.md").read_text().partition("## The rooms")[2].partition("```text")[2].partition("```")[0]
     )
-    rooms = {"": set()}
-    room = ""
-    for line in drawing.splitlines():
-        words = line.split()
-        if any(word.endswith("/") for word in words) or line.startswith((" cli", " process")):
-            room = next((word for word in words if word.endswith("/")), "")
-        rooms.setdefault(room, set()).update(words)
+    rooms = named_modules(drawing)
     package = ROOT / "src" / "mepg"
     for path in package.rglob("*.py"):
         module = path.relative_to(package).with_suffix("")
         if module.name not in ("__init__", "__main__"):
-            where = f"{module.parent}/" if len(module.parts) > 1 else ""
-            named = rooms.get(where, set()) if where else set(drawing.split())
-            assert module.name in named, f"{module} is not in CONTRIBUTING.md's drawing"
+            room = f"{module.parent}/" if len(module.parts) > 1 else ""
+            assert module.name in rooms.get(room, set()), f"name {module} in CONTRIBUTING.md's drawing of the rooms"
+
+
+def named_modules(drawing):
+    """The modules of each room, and of none (""). Prose comes after two spaces or more, or far to the right."""
+    rooms, room = {}, ""
+    for line in drawing.splitlines():
+        indent = len(line) - len(line.lstrip())
+        if not line.strip() or indent > 20:
+            continue
+        first, *rest = line.strip().split(maxsplit=1)
+        if indent == 1:
+            room = first if first.endswith("/") else ""
+        names = re.split(" {2,}", rest[0] if first == room else line.strip())[0].split()
+        rooms.setdefault(room, set()).update(names)
+        room = next((name for name in names if name.endswith("/")), room)  # the lines that follow are in it
+    return rooms
+
+
+def test_prose_names_no_module():
+    drawing = (
+        " cli commands/ flags     the program\n     eval list\n a/   b c  d in words\n" + 30 * " " + "e in words\n"
+    )
+    assert named_modules(drawing) == {
+        "": {"cli", "flags", "commands/"},
+        "commands/": {"eval", "list"},
+        "a/": {"b", "c"},
+    }

@@ -196,7 +196,7 @@ def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     list(loop)
     again = loop.snapshot()
     np.testing.assert_array_equal(loop.replay.read(60, 150), rows)
-    for part in ("state", "carry", "actions", "sums", "episodes", "next_actions"):
+    for part in ("state", "carry", "episode_actions", "metric_sums", "episode_numbers", "next_actions"):
         assert leaves_equal(getattr(again, part), getattr(end, part)), part
     assert again.evaluations == end.evaluations
     envs.close()

@@ -65,7 +65,7 @@ def check(name, backend, tmp_path):
     assert [record.step for record in loop] == list(range(62, 101))
     again = loop.snapshot()
     np.testing.assert_array_equal(loop.replay.read(40, 100), rows)
-    for part in ("state", "carry", "actions", "sums"):
+    for part in ("state", "carry", "episode_actions", "metric_sums"):
         assert leaves_equal(getattr(again, part), getattr(end, part)), part
     assert again.evaluations == end.evaluations
     assert list(end.evaluations) == [50, 100]

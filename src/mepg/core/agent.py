@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from mepg.core.bellman import critic_gradient
 from mepg.core.critics import Critics, make_critics
 from mepg.core.nets import BatchNorm
 from mepg.core.policies import Policy, add_noise, make_policy
@@ -18,6 +19,7 @@ from mepg.core.spec import ActorSpec, Spec
 from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metrics, Sizes, Trainable
 from mepg.core.update import (
     Actor,
+    CriticGradient,
     Networks,
     acting_policy_params,
     entropy_coefficient,
@@ -29,12 +31,20 @@ from mepg.core.update import (
 Update = Callable[[AgentState, Batch, Key], tuple[AgentState, Metrics]]
 
 
-def build(spec: Spec, sizes: Sizes, make_actor: Callable[[Any, Sizes, Critics], Actor] | None = None) -> Agent:
-    """The agent that `spec` describes, for observations and actions of these sizes."""
+def build(
+    spec: Spec,
+    sizes: Sizes,
+    make_actor: Callable[[Any, Sizes, Critics], Actor] | None = None,
+    critic_gradient: CriticGradient = critic_gradient,
+) -> Agent:
+    """The agent that `spec` describes, for observations and actions of these sizes.
+
+    :param critic_gradient: another function of the same shape, for another y
+    """
     critics = make_critics(spec, sizes)
     actor = single_actor(make_policy(spec, sizes), critics) if make_actor is None else make_actor(spec, sizes, critics)
     nets = Networks(actor, critics, target_entropy(spec, sizes))
-    return make_agent(nets, spec, partial(update, nets, spec))
+    return make_agent(nets, spec, partial(update, nets, spec, critic_gradient=critic_gradient))
 
 
 def single_actor(policy: Policy, critics: Critics) -> Actor:

@@ -26,6 +26,8 @@ from mepg.core.policies import Policy
 from mepg.core.spec import ActorSpec, Spec
 from mepg.core.types import AgentState, Array, Batch, Key, LossWeights, Metric, Metrics, Params, Trainable
 
+CriticGradient = Callable[..., tuple[Mlp, dict[str, Array]]]  # as `bellman.critic_gradient`, with another y
+
 
 class Actor(NamedTuple):
     """How actions are chosen and improved. theta is used only to choose among several policies, as in ACE."""
@@ -52,6 +54,7 @@ def update(
     batch: Batch,
     key: Key,
     weights: LossWeights = LossWeights(),  # noqa: B008
+    critic_gradient: CriticGradient = critic_gradient,
 ) -> tuple[AgentState, Metrics]:
     """One update of Algorithm 1: theta by Eq. (4), then phi, alpha and the targets, each at its interval."""
     k_critic, k_policy, k_policy_mask = jax.random.split(key, 3)

@@ -50,7 +50,7 @@ class StepResult(NamedTuple):
 class BoxActions:
     """A Box: numbers between bounds, scaled to [-1, 1]."""
 
-    kind = "box"
+    action_kind = "box"
 
     def __init__(self, space: gymnasium.spaces.Box, env_id: str) -> None:
         if not np.issubdtype(space.dtype, np.floating):
@@ -123,7 +123,7 @@ class BoxActions:
 class DiscreteActions:
     """A Discrete: one of n actions, as its index, counted from 0."""
 
-    kind, shape = "discrete", ()
+    action_kind, shape = "discrete", ()
 
     def __init__(self, space: gymnasium.spaces.Discrete, env_id: str) -> None:
         self.size, self.dtype = int(space.n), np.dtype(space.dtype)
@@ -188,7 +188,7 @@ class Spaces:
         self.sizes = Sizes(
             self.observations.size,
             self.actions.size,
-            self.actions.kind,
+            self.actions.action_kind,
             self.observations.parts,
             legal=self.actions.size if legal else 0,
         )
@@ -226,8 +226,9 @@ class Spaces:
 
     def difference(self, other: Spaces) -> str | None:
         """How the other's spaces differ, as words that follow "had" or "with"; None if they are the same."""
-        if self.actions.kind != other.actions.kind:
-            return f"an action space of kind {self.actions.kind}, and {other.id} has one of kind {other.actions.kind}"
+        kind, other_kind = self.actions.action_kind, other.actions.action_kind
+        if kind != other_kind:
+            return f"an action space of kind {kind}, and {other.id} has one of kind {other_kind}"
         if not self.observations.same(other.observations):
             return f"observations {self.observations}, and {other.id} has {other.observations}"
         if self.sizes.legal != other.sizes.legal:
@@ -335,7 +336,7 @@ class Spaces:
         """A user's action or batch of them, in the environment's bounds, as [B, A]; and whether it was a single one."""
         numbers, single = _read(actions, "action", self.actions.shape)
         low, high = self.actions.low.astype(float), self.actions.high.astype(float)
-        discrete, tolerance = self.actions.kind == "discrete", 1e-4 * (high - low)
+        discrete, tolerance = self.actions.action_kind == "discrete", 1e-4 * (high - low)
         outside = (numbers < low - tolerance) | (numbers > high + tolerance) | (discrete & (numbers % 1 != 0))
         if outside.any():
             row, index = (int(i) for i in np.argwhere(outside)[0])
@@ -353,7 +354,7 @@ class Spaces:
             raise UsageError(f"actions for {many(count, 'environment')} have shape {shape}, not {numbers.shape}")
         _require_finite(numbers, "action")
         converted = numbers.astype(self.actions.dtype)
-        if self.actions.kind == "discrete" and (converted != numbers).any():
+        if self.actions.action_kind == "discrete" and (converted != numbers).any():
             raise UsageError(f"the action holds {numbers[converted != numbers][0]}, which is not a whole number")
         return converted
 
