@@ -22,7 +22,7 @@ from mepg.training.config import Config
 from tests.conftest import DISCRETE, all_but_slow, jit_quickly, leaves_equal, make_batch
 
 KEY = jax.random.key(0)
-LEGAL = DISCRETE._replace(legal=4)
+LEGAL = DISCRETE._replace(n_legal=4)
 DISCRETES = [name for name, algorithm in algorithms().items() if "discrete" in algorithm.actions]
 
 
@@ -77,7 +77,7 @@ def test_where_everything_is_legal_nothing_is_different(name, normalize):
         agent = algorithms()[name].build(small(name), sizes)
         agent = with_normalised_obs(agent, sizes) if normalize else agent
         state, batch = jit_quickly(agent.init)(KEY), make_batch(16, DISCRETE)
-        if sizes.legal:
+        if sizes.n_legal:
             ones = jnp.ones((16, 4))
             batch = batch._replace(
                 obs=jnp.concatenate([batch.obs, ones], axis=1), next_obs=jnp.concatenate([batch.next_obs, ones], axis=1)
@@ -216,21 +216,21 @@ def test_an_algorithm_that_does_not_ask_is_refused():
 
 
 def test_a_policy_by_itself_gets_what_it_sees_and_what_is_legal():
-    from mepg.core.types import Part
+    from mepg.core.types import Entry
 
-    parts = (Part("a", 0, 1), Part("b", 1, 3))
-    sizes = Sizes(3, 4, "discrete", parts, legal=4)
-    view = sizes._replace(actor_parts=parts[1:])
+    entries = (Entry("a", 0, 1), Entry("b", 1, 3))
+    sizes = Sizes(3, 4, "discrete", entries, n_legal=4)
+    view = sizes._replace(actor_entries=entries[1:])
     obs = jnp.arange(7.0)[None]
-    np.testing.assert_array_equal(sizes.given(obs), obs)
-    np.testing.assert_array_equal(view.given(obs), [[1, 2, 3, 4, 5, 6]])
-    np.testing.assert_array_equal(view.seen(obs), [[1, 2]])
-    assert view.of_policy == Sizes(2, 4, "discrete", (Part("b", 0, 2),), legal=4)
-    assert view.of_policy.named_parts[-1] == Part("action_masks", 2, 6)
+    np.testing.assert_array_equal(sizes.policy_input(obs), obs)
+    np.testing.assert_array_equal(view.policy_input(obs), [[1, 2, 3, 4, 5, 6]])
+    np.testing.assert_array_equal(view.actor_input(obs), [[1, 2]])
+    assert view.policy_sizes == Sizes(2, 4, "discrete", (Entry("b", 0, 2),), n_legal=4)
+    assert view.policy_sizes.named_entries[-1] == Entry("action_masks", 2, 6)
 
     config = Config.make("me-sac-discrete", ["hidden=8,8"], env="-", actor_obs=("b",), normalize_obs=True)
     agent, policy = config.build(sizes), config.build_policy(sizes)
     state, s = jit_quickly(agent.init)(KEY), with_legal(make_batch(64, DISCRETE).obs)
-    np.testing.assert_array_equal(policy(state, view.given(s)), agent.exploit(state, s))
+    np.testing.assert_array_equal(policy(state, view.policy_input(s)), agent.exploit(state, s))
     assert is_legal(agent.exploit(state, s), s)
-    assert leaves_equal(policy(state, view.given(s.at[:, 0].set(9))), policy(state, view.given(s)))
+    assert leaves_equal(policy(state, view.policy_input(s.at[:, 0].set(9))), policy(state, view.policy_input(s)))

@@ -24,7 +24,7 @@ def legal_of(row):
 @pytest.mark.parametrize("game", GAMES.values(), ids=GAMES)
 def test_a_row_has_the_legal_actions_behind_the_observation(game):
     env = Env(game())
-    assert env.sizes == env.spaces.sizes == Sizes(9, 9, "discrete", legal=9)
+    assert env.sizes == env.spaces.sizes == Sizes(9, 9, "discrete", n_legal=9)
     assert env.sizes.obs_width == 18
     row, rng = env.reset(0), np.random.default_rng(0)
     for _ in range(200):
@@ -40,7 +40,7 @@ def test_a_row_has_the_legal_actions_behind_the_observation(game):
 
 def test_who_says_nothing_has_rows_as_before():
     env = Env(Noughts())
-    assert env.sizes.legal == 0
+    assert env.sizes.n_legal == 0
     assert env.reset(0).shape == (9,)
     assert "legal_actions" not in env.spaces.to_json()
 
@@ -127,7 +127,7 @@ def test_what_is_said_only_sometimes_is_refused():
     with pytest.raises(RunFailure, match=r"returned no info\['action_mask'\], and one at its first reset: give one"):
         gone.step(np.ones(1, np.float32))
     late = Env(Corridor("info", lambda place, at: [1, 1, 1] if at == 2 else None))
-    assert late.sizes.legal == 0
+    assert late.sizes.n_legal == 0
     late.reset(0)
     late.step(np.ones(1, np.float32))
     with pytest.raises(RunFailure, match=r"returned info\['action_mask'\], and none at its first reset: give one"):
@@ -206,7 +206,7 @@ VECTORS = {
 @pytest.mark.parametrize("kind", VECTORS)
 def test_in_a_vector_each_environment_says_it(kind, game):
     envs = make_envs(VECTORS[kind](game))
-    assert envs.sizes.legal == 9
+    assert envs.sizes.n_legal == 9
     rng, ends = np.random.default_rng(0), 0
     rows = np.stack([envs.begin(index, index) for index in range(3)])
     for _ in range(40):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from mepg.core.types import Part, Sizes
+from mepg.core.types import Entry, Sizes
 from mepg.errors import UsageError
 from mepg.settings import digest, to_json
 from mepg.training.config import COUNT, Config, SessionOptions, check_options, option, options_of
@@ -93,8 +93,8 @@ def test_configs_from_files_are_checked(tmp_path):
             Config.from_json({**good, **change})
 
 
-PARTS = tuple(Part(name, 2 * place, 2 * place + 2) for place, name in enumerate(["arm.left", "arm.right", "goal"]))
-SEEN = Sizes(6, 1, "box", PARTS)
+ENTRIES = tuple(Entry(name, 2 * place, 2 * place + 2) for place, name in enumerate(["arm.left", "arm.right", "goal"]))
+SEEN = Sizes(6, 1, "box", ENTRIES)
 
 
 def config_that_sees(*names, algorithm="me-sac"):
@@ -111,26 +111,28 @@ def test_the_order_of_names_does_not_matter():
 
 
 @pytest.mark.parametrize(
-    ("names", "parts"),
+    ("names", "places"),
     [(["goal"], [2]), (["goal", "arm.left"], [0, 2]), (["arm"], [0, 1]), (["arm", "arm.left"], [0, 1])],
 )
-def test_a_view_is_made_of_named_parts(names, parts):
-    seen = config_that_sees(*names).with_view(SEEN)
-    assert seen.actor_parts == tuple(PARTS[place] for place in parts)
-    assert seen.actor_obs == 2 * len(parts)
+def test_actor_entries_are_found_by_name(names, places):
+    seen = config_that_sees(*names).with_actor_entries(SEEN)
+    assert seen.actor_entries == tuple(ENTRIES[place] for place in places)
+    assert seen.actor_obs_width == 2 * len(places)
     row = np.arange(6.0)
-    np.testing.assert_array_equal(seen.seen(row), np.concatenate([row[2 * place : 2 * place + 2] for place in parts]))
+    np.testing.assert_array_equal(
+        seen.actor_input(row), np.concatenate([row[2 * place : 2 * place + 2] for place in places])
+    )
 
 
-def test_a_view_of_everything_is_none():
-    assert config_that_sees("arm", "goal").with_view(SEEN) == SEEN
+def test_all_entries_are_as_none():
+    assert config_that_sees("arm", "goal").with_actor_entries(SEEN) == SEEN
 
 
 def test_a_policy_has_to_see_something():
-    sizes = Sizes(2, 1, "box", (Part("goal", 0, 2), Part("nothing", 2, 2)))
+    sizes = Sizes(2, 1, "box", (Entry("goal", 0, 2), Entry("nothing", 2, 2)))
     with pytest.raises(UsageError, match="actor-obs: nothing of Any-v0 is empty"):
-        config_that_sees("nothing").with_view(sizes)
-    assert config_that_sees("nothing", "goal").with_view(sizes).actor_obs == 2
+        config_that_sees("nothing").with_actor_entries(sizes)
+    assert config_that_sees("nothing", "goal").with_actor_entries(sizes).actor_obs_width == 2
 
 
 def test_a_name_that_looks_like_a_flag_can_be_typed():

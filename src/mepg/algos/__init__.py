@@ -181,10 +181,10 @@ def require_actions(name: str, sizes: Sizes, env: str) -> None:
     if kind in kinds:
         return
     able = [other for other, algorithm in algorithms().items() if kind in algorithm.actions]
-    way_out = f"use {', '.join(able)}" if able else "none of the algorithms in `mepg list` can use it"
+    hint = f"use {', '.join(able)}" if able else "none of the algorithms in `mepg list` can use it"
     raise UsageError(
         f"{name} needs {' or '.join(ACTION_KINDS[each] for each in kinds)}; "
-        f"{env} has {'a Box' if kind == 'box' else f'Discrete({sizes.action})'}: {way_out}"
+        f"{env} has {'a Box' if kind == 'box' else f'Discrete({sizes.action})'}: {hint}"
     )
 
 
@@ -192,7 +192,7 @@ def require_policy_alone(name: str, agent: Agent, policy: Callable[[Any, Array],
     """Refuse an algorithm whose policy cannot act on what it is to see alone, because it asks critics that see more."""
     state = jax.eval_shape(agent.init, jax.random.key(0))
     try:
-        jax.eval_shape(policy, state, jax.ShapeDtypeStruct((1, sizes.of_policy.obs_width), jnp.float32))
+        jax.eval_shape(policy, state, jax.ShapeDtypeStruct((1, sizes.policy_sizes.obs_width), jnp.float32))
     except (TypeError, ValueError):  # shapes that do not fit
         raise UsageError(
             f"actor-obs: {name} acts on all that its critics see; use an algorithm with a policy of its own, such as "

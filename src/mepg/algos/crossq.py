@@ -92,7 +92,7 @@ class CrossQ(Spec):
 def build(spec: CrossQ, sizes: Sizes) -> Agent:
     """An agent of `core.agent`'s, whose networks act with running statistics and learn with the batch's own."""
     q = batch_normalised(spec, (sizes.obs + sizes.action, *spec.hidden, 1))
-    pi = batch_normalised(spec, (sizes.actor_obs, *spec.actor_hidden, output_width(spec, sizes)))
+    pi = batch_normalised(spec, (sizes.actor_obs_width, *spec.actor_hidden, output_width(spec, sizes)))
     critics = make_critics(spec, sizes, q.network)
     warmup = 0 if spec.batch_norm is None else spec.batch_norm.warmup
 
@@ -120,7 +120,7 @@ def build(spec: CrossQ, sizes: Sizes) -> Agent:
             """phi moves down the gradient of Eq. (6): the policy has the batch's statistics, critics running ones."""
             in_training = pi.network._replace(apply=lambda phi, obs: pi.train(phi, obs, None, renorm)[0])
             actor, temperature, metrics = policy_step(networks_with(in_training), spec, state, batch, *rest)
-            new_statistics = pi.train(state.actor.params, sizes.seen(batch.obs), None, renorm)[-1]
+            new_statistics = pi.train(state.actor.params, sizes.actor_input(batch.obs), None, renorm)[-1]
             return actor._replace(params=with_statistics(actor.params, new_statistics)), temperature, metrics
 
         state, policy_metrics = improve_policy(networks, spec, state, batch, k_policy, k_policy_mask, step=step)

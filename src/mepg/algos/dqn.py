@@ -140,7 +140,7 @@ def argmax_action(values: Array) -> Array:
 
 def random_action(sizes: Sizes, obs: Array, key: Key) -> Array:
     """Any action, or any that is legal in s: all with the same probability. [B, 1]"""
-    if not sizes.legal:
+    if not sizes.n_legal:
         return jax.random.randint(key, (len(obs), 1), 0, sizes.action).astype(jnp.float32)
     return argmax_action(sizes.among_legal(jax.random.uniform(key, (len(obs), sizes.action)), obs))
 

@@ -64,10 +64,10 @@ class CategoricalSpec(ActorSpec):
 def build(spec: CategoricalSpec, sizes: Sizes) -> Agent:
     """The agent that `spec` describes: Algorithm 1, with a sum over actions where others draw one."""
     critics = make_critics(spec, sizes)
-    network = make_network((sizes.actor_obs, *spec.hidden, sizes.action), spec.init, precision=spec.precision)
+    network = make_network((sizes.actor_obs_width, *spec.hidden, sizes.action), spec.init, precision=spec.precision)
 
     def preferences(phi: Mlp, obs: Array) -> Array:
-        return sizes.among_legal(network.apply(phi, sizes.seen(obs)), obs)
+        return sizes.among_legal(network.apply(phi, sizes.actor_input(obs)), obs)
 
     def log_pi(phi: Mlp, obs: Array) -> Array:
         """log pi(a | s) of each action; of one that is not legal, so low that pi and pi log pi are 0. [B, A]"""
@@ -99,7 +99,7 @@ def build(spec: CategoricalSpec, sizes: Sizes) -> Agent:
         """One update of Algorithm 1."""
         k_critic, k_policy, k_policy_mask = jax.random.split(key, 3)
         batch_nets = nets
-        if sizes.legal:  # with fewer legal actions, the largest possible entropy is smaller too
+        if sizes.n_legal:  # with fewer legal actions, the largest possible entropy is smaller too
             largest = jnp.log(sizes.legal_actions(batch.obs).sum(axis=-1))  # [B]
             batch_nets = nets._replace(target_entropy=target_entropy(spec, largest))
         next_log_pi = log_pi(next_action_policy_params(spec, state), batch.next_obs)  # [B, A]
@@ -124,8 +124,8 @@ def build(spec: CategoricalSpec, sizes: Sizes) -> Agent:
 
 def target_entropy(spec: CategoricalSpec, largest: Array | float) -> Array | float:
     """H of Eq. (8): a share of the largest possible entropy, unless the spec says otherwise."""
-    given = None if spec.temperature is None else spec.temperature.target_entropy
-    return spec.entropy_ratio * largest if given is None else given
+    from_spec = None if spec.temperature is None else spec.temperature.target_entropy
+    return spec.entropy_ratio * largest if from_spec is None else from_spec
 
 
 def critic_gradient(

@@ -96,7 +96,7 @@ class VecEnv:
 
     def has_attr(self, attr_name: str) -> bool:
         if attr_name == METHOD:
-            return bool(self._envs.sizes.legal)
+            return bool(self._envs.sizes.n_legal)
         try:
             self.get_attr(attr_name)
         except AttributeError:
@@ -114,7 +114,7 @@ class VecEnv:
             self._single[index].set_wrapper_attr(attr_name, value)
 
     def env_method(self, method_name: str, *args: Any, indices: Indices = None, **kwargs: Any) -> list[Any]:
-        if method_name == METHOD and self._envs.sizes.legal:  # also where an environment says it in its info
+        if method_name == METHOD and self._envs.sizes.n_legal:  # also where an environment says it in its info
             return [self._envs.legal(index) for index in self._get_indices(indices)]
         if self._single is None:
             if len(set(self._get_indices(indices))) != self.num_envs:

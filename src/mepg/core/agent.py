@@ -59,8 +59,8 @@ def single_actor(policy: Policy, critics: Critics) -> Actor:
 
 def target_entropy(spec: ActorSpec, sizes: Sizes) -> float:
     """H of Eq. (8): -dim(A), unless the spec says otherwise."""
-    given = None if spec.temperature is None else spec.temperature.target_entropy
-    return -float(sizes.action) if given is None else given
+    from_spec = None if spec.temperature is None else spec.temperature.target_entropy
+    return -float(sizes.action) if from_spec is None else from_spec
 
 
 def make_agent(nets: Networks, spec: Spec, update: Update) -> Agent:

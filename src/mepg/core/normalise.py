@@ -31,7 +31,7 @@ def with_normalised_obs(agent: Agent, sizes: Sizes) -> Agent:
     def scale(state: NormalisedState, obs: Array) -> Array:
         """All of s but what says which actions are legal."""
         scaled = normalise(state, sizes.without_legal(obs))
-        return jnp.concatenate([scaled, sizes.legal_actions(obs)], axis=-1) if sizes.legal else scaled
+        return jnp.concatenate([scaled, sizes.legal_actions(obs)], axis=-1) if sizes.n_legal else scaled
 
     def explore(state: NormalisedState, carry: Any, obs: Array, key: Key) -> tuple[Array, Any]:
         return agent.explore(state.agent, carry, scale(state, obs), key)
@@ -67,7 +67,7 @@ def actor_statistics(state: Any, sizes: Sizes) -> Any:
     """An agent's state, and if it is normalised, the mean and variance of what the policy sees alone."""
     if not isinstance(state, NormalisedState):
         return state
-    return state._replace(mean=sizes.seen(state.mean), variance=sizes.seen(state.variance))
+    return state._replace(mean=sizes.actor_input(state.mean), variance=sizes.actor_input(state.variance))
 
 
 def update_statistics(state: NormalisedState, obs: Array) -> NormalisedState:

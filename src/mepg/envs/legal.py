@@ -110,7 +110,7 @@ def _known(info: Any) -> Mapping[str, Any]:
 
 def add_action_masks(spaces: Spaces, rows: Observation, action_masks: Any = None) -> Observation:
     """A user's observations, [B, S], with what `action_masks` says behind them; None: any action is legal."""
-    if not spaces.sizes.legal:
+    if not spaces.sizes.n_legal:
         if action_masks is not None:
             raise UsageError(
                 f"{spaces.id} did not say which actions are legal when this model learned: leave out action_masks, or "

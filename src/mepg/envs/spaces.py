@@ -189,8 +189,8 @@ class Spaces:
             self.observations.size,
             self.actions.size,
             self.actions.action_kind,
-            self.observations.parts,
-            legal=self.actions.size if legal else 0,
+            self.observations.entries,
+            n_legal=self.actions.size if legal else 0,
         )
         self.scale, self.unscale = self.actions.scale, self.actions.unscale
         self._obs_shape = (self.sizes.obs,)
@@ -205,7 +205,7 @@ class Spaces:
         """All that `from_json` needs, besides the environment's id."""
         sizes = [self.sizes.obs, self.sizes.action]
         structure = {} if self.observations.is_flat else {"observations": space_to_json(self.observation_space)}
-        legal = {"legal_actions": True} if self.sizes.legal else {}
+        legal = {"legal_actions": True} if self.sizes.n_legal else {}
         return {"sizes": sizes, **structure, **self.actions.to_json(), **legal}
 
     @classmethod
@@ -231,8 +231,8 @@ class Spaces:
             return f"an action space of kind {kind}, and {other.id} has one of kind {other_kind}"
         if not self.observations.same(other.observations):
             return f"observations {self.observations}, and {other.id} has {other.observations}"
-        if self.sizes.legal != other.sizes.legal:
-            here, there = ("some", "none") if self.sizes.legal else ("none", "some")
+        if self.sizes.n_legal != other.sizes.n_legal:
+            here, there = ("some", "none") if self.sizes.n_legal else ("none", "some")
             return f"{here} of its actions said to be legal, and {other.id} has {there}"
         facts = ("actions of size", "actions of shape", "actions from", "actions to")
         for fact, value, other_value in zip(facts, self._facts(), other._facts(), strict=True):
@@ -299,19 +299,19 @@ class Spaces:
 
     def random(self, generator: np.random.Generator, row: Observation) -> npt.NDArray[Any]:
         """A random action, [A], that is legal in this state."""
-        if not self.sizes.legal:
+        if not self.sizes.n_legal:
             return self.actions.random(generator)
         legal = np.flatnonzero(row[self.sizes.obs :])
         return legal[generator.integers(len(legal), size=1)]
 
     def any_action(self, row: Observation) -> Action:
         """An action, [A], that is legal in this state."""
-        index = row[self.sizes.obs :].argmax() if self.sizes.legal else 0
+        index = row[self.sizes.obs :].argmax() if self.sizes.n_legal else 0
         return np.full(self.sizes.action_width, index, np.float32)
 
     def unflatten(self, rows: Observation) -> Any:
         """Rows as the environment's own structure: see `Observations.unflatten`."""
-        return self.observations.unflatten(rows[..., : self.sizes.obs] if self.sizes.legal else rows)
+        return self.observations.unflatten(rows[..., : self.sizes.obs] if self.sizes.n_legal else rows)
 
     def own_observations(self, rows: Observation) -> Any:
         """[E, S] as the environment's own structure, with an axis for E in front of each array."""
@@ -321,7 +321,7 @@ class Spaces:
     def read_observations(self, observations: Any, needed: Collection[str] | None = None) -> tuple[Observation, bool]:
         """A user's observation or batch of them as [B, S], and whether it was a single one.
 
-        :param needed: the parts that must be there: others may be missing, and are then 0; None: all
+        :param needed: the entries that must be there: others may be missing, and are then 0; None: all
         """
         if self.observations.is_flat:
             return _read(observations, "observation", self._obs_shape)
@@ -380,9 +380,9 @@ def _numbers(value: npt.ArrayLike, name: str, shape: tuple[int, ...]) -> npt.NDA
         array = np.asarray("")
     if array.dtype.kind not in "biuf":
         from_reset = isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], Mapping)
-        way_out = ": give the first of the two values that reset() returned" if from_reset else ""
+        hint = ": give the first of the two values that reset() returned" if from_reset else ""
         kind = f"a {type(value).__name__}" + (f" of {array.dtype}" if isinstance(value, np.ndarray) else "")
-        raise UsageError(f"an {name} is {many(math.prod(shape), 'number')}, not {kind}{way_out}")
+        raise UsageError(f"an {name} is {many(math.prod(shape), 'number')}, not {kind}{hint}")
     return array
 
 

@@ -80,7 +80,7 @@ def _text(folder: Folder, policy: SavedPolicy, evaluations: dict[int, list[Episo
         f"Trained with mepg for {many(policy.step, 'step')}{unfinished}. The algorithm: {algorithm.summary}.",
         "",
         *([f"![The first episode of an evaluation]({video})", ""] if video else []),
-        *([_LEGAL, ""] if folder.identity().spaces.sizes.legal else []),
+        *([_LEGAL, ""] if folder.identity().spaces.sizes.n_legal else []),
         "| | |",
         "| --- | --- |",
         f"| return after {many(step, 'step')} | {reward} over {many(len(returns), 'episode')} without exploration |",

@@ -80,11 +80,11 @@ class Session:
             with _memory_errors_of_jax():
                 self.loop = self._open.enter_context(open_loop(self.config, watchdog, data))
         except MemoryError as error:
-            way_out = "a smaller replay buffer needs less: --set replay_size=N"
-            raise UsageError(f"{with_cause('this run does not fit into memory', error)}; {way_out}") from None
+            hint = "a smaller replay buffer needs less: --set replay_size=N"
+            raise UsageError(f"{with_cause('this run does not fit into memory', error)}; {hint}") from None
         self.config = self.loop.config
         spaces = self.loop.envs.spaces
-        legal = f"{self.config.env} says which actions are legal: no other is chosen" if spaces.sizes.legal else ""
+        legal = f"{self.config.env} says which actions are legal: no other is chosen" if spaces.sizes.n_legal else ""
         self.notes += [note for note in (spaces.observations.note, legal, self.loop.note) if note]
         self._note_statistics()
         self.checkpoints = Checkpoints(self.folder.path, self.config)

@@ -38,7 +38,7 @@ _NUMBERS = re.compile(r"\[\n([-+.,\de\s]+)\]")  # an indented list of them; no s
 
 # What the system says where a file is missing, or something else is in its place.
 _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO)
-_WAYS_OUT = {
+_HINTS = {
     **dict.fromkeys((errno.EACCES, errno.EPERM), "; allow this user to read it (chown or chmod)"),
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "; close some, or raise the limit (ulimit -n)"),
     **dict.fromkeys((errno.EIO, errno.ESTALE), "; see to the disk or the network drive"),
@@ -53,7 +53,7 @@ class Unreadable(UsageError):
     """A file that the system does not let us read. It may well be whole, so nothing takes its place."""
 
     def __init__(self, path: Path, error: OSError) -> None:
-        super().__init__(f"{path} cannot be read: {error.strerror or error}{_WAYS_OUT.get(error.errno or 0, '')}")
+        super().__init__(f"{path} cannot be read: {error.strerror or error}{_HINTS.get(error.errno or 0, '')}")
 
 
 def write_atomic(path: Path, content: bytes) -> str:

@@ -158,11 +158,11 @@ class Config:
         from mepg import algos
 
         algos.require_actions(self.algorithm, sizes, self.env)
-        sizes = self.with_view(sizes)
+        sizes = self.with_actor_entries(sizes)
         agent = self._build(sizes)
-        if sizes.legal:
+        if sizes.n_legal:
             algos.require_choice(self.algorithm, agent, sizes, self.env)
-        if sizes.actor_parts is not None:
+        if sizes.actor_entries is not None:
             algos.require_policy_alone(self.algorithm, agent, self.build_policy(sizes), sizes)
         return agent
 
@@ -174,30 +174,35 @@ class Config:
         return with_normalised_obs(agent, sizes) if self.normalize_obs else agent
 
     def build_policy(self, sizes: Sizes) -> Callable[[Any, Array], Array]:
-        """The agent's `exploit`, as a function of its state and of what the policy is `given`."""
+        """The agent's `exploit`, as a function of its state and of the `policy_input`."""
         from mepg.core.normalise import actor_statistics
 
-        sizes = self.with_view(sizes)
-        agent = self._build(sizes.of_policy)
-        return lambda state, given: agent.exploit(actor_statistics(state, sizes), given)
+        sizes = self.with_actor_entries(sizes)
+        agent = self._build(sizes.policy_sizes)
+        return lambda state, policy_input: agent.exploit(actor_statistics(state, sizes), policy_input)
 
-    def with_view(self, sizes: Sizes) -> Sizes:
-        """The sizes, with the parts of an observation that `actor_obs` names."""
+    def with_actor_entries(self, sizes: Sizes) -> Sizes:
+        """The sizes, with the entries of an observation that `actor_obs` names."""
         if self.actor_obs is None:
             return sizes
-        if not sizes.parts:
-            raise UsageError(f"actor-obs names entries of a Dict, and {self.env}'s observations are none: leave it out")
+        if not sizes.entries:
+            raise UsageError(
+                f"actor-obs names entries of a Dict, and {self.env}'s observations are not a Dict: leave it out"
+            )
         found = {
-            name: [part for part in sizes.parts if f"{part.name}.".startswith(f"{name}.")] for name in self.actor_obs
+            name: [entry for entry in sizes.entries if f"{entry.name}.".startswith(f"{name}.")]
+            for name in self.actor_obs
         }
-        for name, parts in found.items():
-            if not parts:
-                names = ", ".join(part.name for part in sizes.parts)
+        for name, entries in found.items():
+            if not entries:
+                names = ", ".join(entry.name for entry in sizes.entries)
                 raise UsageError(f"actor-obs: {self.env}'s observations have no {name!r}; they have {names}")
-        seen = tuple(sorted({part for parts in found.values() for part in parts}, key=lambda part: part.start))
-        if all(part.start == part.end for part in seen):
+        actor_entries = tuple(
+            sorted({entry for entries in found.values() for entry in entries}, key=lambda entry: entry.start)
+        )
+        if all(entry.start == entry.end for entry in actor_entries):
             raise UsageError(f"actor-obs: {', '.join(self.actor_obs)} of {self.env} is empty: a policy sees something")
-        return sizes._replace(actor_parts=None if seen == sizes.parts else seen)
+        return sizes._replace(actor_entries=None if actor_entries == sizes.entries else actor_entries)
 
     def non_default_options(self) -> dict[str, Any]:
         """The options that are not at their defaults."""

@@ -40,7 +40,7 @@ class Recording(NamedTuple):
         terminated = self._flags("terminations", len(rewards))
         truncated = self._flags("truncations", len(rewards)) if "truncations" in self.columns else terminated
         obs, next_obs = (self._rows_of(name, spaces, len(rewards)) for name in ("observations", "next_observations"))
-        if spaces.sizes.legal:
+        if spaces.sizes.n_legal:
             legal = self._legal_actions("action_masks", spaces, np.full(len(rewards), True))
             next_legal = self._legal_actions("next_action_masks", spaces, ~terminated)
             obs, next_obs = np.hstack([obs, legal]), np.hstack([next_obs, next_legal])

@@ -118,7 +118,7 @@ class NativeProgram(Program):
 
     def _allow_some(self, rng: np.random.Generator, obs: FloatArray) -> None:
         """Make some actions legal, at least one in each state, where observations say it."""
-        if self._sizes.legal:
+        if self._sizes.n_legal:
             legal = obs[:, self._sizes.obs :]
             legal[:] = rng.random(legal.shape) < 0.5
             legal[np.arange(len(legal)), rng.integers(self._sizes.action, size=len(legal))] = 1
