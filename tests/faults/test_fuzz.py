@@ -69,7 +69,7 @@ class Fuzz:
         save_policy(self.folder, Identity(self.config, envs.spaces), self.loop.state, self.loop.step)
         self.folder.write_evaluations(self.config, self.loop.evaluations)
         summary = {"steps": 40, "seconds": 3.0, "eval_seconds": 1.0}
-        final = float(np.mean([episode.total for episode in self.loop.evaluations[40]]))
+        final = float(np.mean([episode.return_ for episode in self.loop.evaluations[40]]))
         self.folder.finish(self.config, {**summary, "final_return": final})
         found = inspect_run(self.folder, 1, 0)
         few = Trace(*(column[:3] for column in found.some))

@@ -13,7 +13,7 @@ from tests.run.test_ownership import Scribbles
 
 def test_an_evaluated_policy_keeps_its_action():
     action = np.array([0.5], np.float32)
-    totals = {play(lambda obs: action, Env(Scribbles()), seed=0).total for _ in range(3)}
+    totals = {play(lambda obs: action, Env(Scribbles()), seed=0).return_ for _ in range(3)}
     assert len(totals) == 1
     assert action[0] == 0.5
 

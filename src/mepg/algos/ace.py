@@ -24,7 +24,7 @@ from mepg.core.spec import Spec, derive, require
 from mepg.core.types import Agent, Array, Batch, Beliefs, Key, Metrics, Posterior, Sizes, Trainable
 from mepg.core.update import Actor, adam_step, as_metrics, init_trainable, policy_loss, polyak
 
-Learners = Literal["all", "chosen"]  # the actors that learn at a state; `chosen`: only the one that is followed there
+TrainedActors = Literal["all", "chosen"]  # those that learn at a state; `chosen`: only the one that is followed there
 
 
 def is_best(values: Array) -> Array:
@@ -40,7 +40,7 @@ class AceFlat(Spec):
     """Any spec, with several actors."""
 
     actors: int = 5  # K
-    learners: Learners = "all"
+    learners: TrainedActors = "all"
 
     def __post_init__(self) -> None:
         require(1 <= self.actors <= 100, "actors", "in [1, 100]", self.actors)
@@ -114,7 +114,7 @@ class Ace:
     """The authors' settings."""
 
     actors: int = 5  # K
-    learners: Learners = "all"
+    learners: TrainedActors = "all"
     depth: int = 2  # of the tree: 1 asks the critic alone
     exploration: OrnsteinUhlenbeck | None = OrnsteinUhlenbeck()
     layer_norm: bool = False  # on the critic's hidden layer

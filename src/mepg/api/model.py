@@ -197,7 +197,7 @@ class Model:
         """Return and length of the last training episodes, at most a hundred."""
         training = self._maybe_learner and self._maybe_learner.training
         recent = training.recent_episodes if isinstance(training, Loop) else []
-        return [{"r": episode.total, "l": episode.length} for episode in recent]
+        return [{"r": episode.return_, "l": episode.length} for episode in recent]
 
     # Acting
 

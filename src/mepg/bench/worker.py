@@ -221,7 +221,7 @@ def race(task: Task) -> Measure:
         return {
             "step": training.step,
             "core_seconds": sum(os.times()[:4]) - training.processor_seconds_evaluating,
-            "mean_return": float(np.mean([episode.total for episode in evaluation])),
+            "mean_return": float(np.mean([episode.return_ for episode in evaluation])),
         }
 
     return measure

@@ -118,7 +118,7 @@ def td_gradient(
     """The gradient of `critic_loss` for D_m Q(s, a; theta), of every critic, and metrics."""
 
     def loss(theta: Mlp, mask: Mask | None, critic_index: Array) -> tuple[Array, dict[str, Array]]:
-        online = QValue(*critics.value(theta, batch.obs, batch.action, mask), critic_index)
+        online = QValue(*critics.single_value(theta, batch.obs, batch.action, mask), critic_index)
         return critic_loss(spec, online, y, weight)
 
     # One critic after the other, so that what its forward pass leaves for the backward one is still in the cache.

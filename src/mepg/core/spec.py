@@ -244,7 +244,7 @@ class ActorSpec(CriticSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class Spec(ActorSpec):
-    """What `core.agent.build` turns into an agent: critics, and a policy for actions that are numbers."""
+    """What `core.agent.build` turns into an agent: critics, and a policy for continuous actions."""
 
     gaussian: Gaussian | None = None  # None: a deterministic policy, with a target network
     exploration: Noise | None = None  # added to the policy's own action while training
@@ -341,7 +341,7 @@ _UPPER_BOUNDS = MappingProxyType(
 )
 
 
-def require(holds: bool, field: str, what: str, value: object) -> None:
+def require(holds: bool, field: str, expected: str, value: object) -> None:
     """Refuse a value of a field, with what it must be."""
     if not holds:
-        raise ValueError(f"{field} must be {what}, not {value}")
+        raise ValueError(f"{field} must be {expected}, not {value}")

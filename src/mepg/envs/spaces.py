@@ -381,8 +381,8 @@ def _numbers(value: npt.ArrayLike, name: str, shape: tuple[int, ...]) -> npt.NDA
     if array.dtype.kind not in "biuf":
         from_reset = isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], Mapping)
         hint = ": give the first of the two values that reset() returned" if from_reset else ""
-        kind = f"a {type(value).__name__}" + (f" of {array.dtype}" if isinstance(value, np.ndarray) else "")
-        raise UsageError(f"an {name} is {many(math.prod(shape), 'number')}, not {kind}{hint}")
+        shown = f"a {type(value).__name__}" + (f" of {array.dtype}" if isinstance(value, np.ndarray) else "")
+        raise UsageError(f"an {name} is {many(math.prod(shape), 'number')}, not {shown}{hint}")
     return array
 
 

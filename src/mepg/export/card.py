@@ -62,7 +62,7 @@ def _record(path: Path, policy: SavedPolicy) -> None:
 def _text(folder: Folder, policy: SavedPolicy, evaluations: dict[int, list[Episode]], video: str | None) -> str:
     config = policy.config
     step, episodes = list(evaluations.items())[-1]
-    returns = [episode.total for episode in episodes]
+    returns = [episode.return_ for episode in episodes]
     reward = f"{np.mean(returns):.2f} +/- {np.std(returns):.2f}"
     algorithm = algos.find(config.algorithm)
     options, changed = options_of(Config), {"seed", "steps", *config.non_default_options()}
@@ -84,7 +84,7 @@ def _text(folder: Folder, policy: SavedPolicy, evaluations: dict[int, list[Episo
         "| | |",
         "| --- | --- |",
         f"| return after {many(step, 'step')} | {reward} over {many(len(returns), 'episode')} without exploration |",
-        f"| best evaluation | {max(np.mean([e.total for e in each]) for each in evaluations.values()):.2f} |",
+        f"| best evaluation | {max(np.mean([e.return_ for e in each]) for each in evaluations.values()):.2f} |",
         *(f"| {option.help} (`{option.flag}`) | {getattr(config, name)} |" for name, option in options.items()),
         "",
         "```sh",

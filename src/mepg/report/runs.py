@@ -158,7 +158,7 @@ def _evaluations(folder: Folder, config: Config, result: Result | None) -> tuple
         )
     if result is None and len(evaluations) == expected and not path_exists(folder.path / "checkpoints"):
         raise UsageError(f"{folder.path} holds a finished run without its {folder.result_file.name}")
-    returns = np.array([[episode.total for episode in episodes] for episodes in evaluations.values()], float)
+    returns = np.array([[episode.return_ for episode in episodes] for episodes in evaluations.values()], float)
     if not np.isfinite(returns).all():
         raise UsageError(f"{folder.evaluations_file} has a return that is not finite")
     return np.array(list(evaluations), np.int64), returns.reshape(len(evaluations), config.eval_episodes)

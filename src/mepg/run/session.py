@@ -93,7 +93,7 @@ class Session:
         self._note_changed_versions()
         self._began, self._processor_began = time.monotonic(), time.process_time()
         self._resume()
-        self._forget_the_shorter_run()
+        self._remove_shorter_runs_files()
         self._tell_watchdog(self.loop.step + self.config.envs)
         self.started_at = self.loop.step
         self._tick = (self.loop.step, self._began)
@@ -143,10 +143,10 @@ class Session:
         try:
             for record in self.loop:
                 self._tell_watchdog(record.step + self.config.envs)
-                self._store(record)
+                self._write_record(record)
                 yield record
                 if self.stopped_by is not None or record.step % self._options.checkpoint_every < self.config.envs:
-                    self._save()
+                    self._save_checkpoint()
                 if self.stopped_by is not None:
                     return
         except RunFailure:
@@ -155,7 +155,7 @@ class Session:
             # Ctrl-C in a terminal, or a cluster's SIGTERM, also reaches the processes that an environment has started.
             # If one of them ends, so does the step under way; what there was before it is saved.
             if self.loop.between_steps and self.saved_at != self.loop.step:
-                self._save()
+                self._save_checkpoint()
             return
         self._finish()
 
@@ -173,7 +173,7 @@ class Session:
         if self._watchdog is not None:
             self._watchdog.at_step(step)
 
-    def _store(self, record: Record) -> None:
+    def _write_record(self, record: Record) -> None:
         if record.metrics is not None:
             times = {"time/fps": self._speed(), "time/processor_seconds": round(self._spent().processor, 2)}
             self._log(record.metrics | times, record.step)
@@ -209,7 +209,7 @@ class Session:
             - loop.processor_seconds_evaluating,
         )
 
-    def _save(self) -> None:
+    def _save_checkpoint(self) -> None:
         for log in self._logs:
             log.sync()  # a checkpoint promises that what came before it is kept
         self.checkpoints.save(
@@ -245,7 +245,7 @@ class Session:
             self.loop.replay.clear()
             self.notes.append("no checkpoint is intact: starting from the beginning")
 
-    def _forget_the_shorter_run(self) -> None:
+    def _remove_shorter_runs_files(self) -> None:
         """Remove what a run of this length would not have had: another end, and the evaluation there.
 
         Whatever is left undone when the process dies is done by the next one.
@@ -313,7 +313,7 @@ class Session:
 
     def _finish(self) -> None:
         if self.saved_at != self.loop.step:
-            self._save()
+            self._save_checkpoint()
         save_policy(self.folder, Identity(self.config, self.loop.envs.spaces), self.loop.state, self.loop.step)
         self.folder.write_evaluations(self.config, self.loop.evaluations)
         self.result = summary(self.loop.evaluations, self._spent())
@@ -352,7 +352,7 @@ def summary(evaluations: Evaluations, spent: TimeSpent) -> dict[str, float]:
     return {
         "steps": last_step,
         "final_return": means[-1],
-        "final_return_std": float(np.std([episode.total for episode in last])),
+        "final_return_std": float(np.std([episode.return_ for episode in last])),
         "best_return": max(means),
         "mean_of_five_best": mean_of_five_best(means),
         "evaluations": len(means),

@@ -240,7 +240,7 @@ class Checkpoints:
 
 
 def _episodes(data: Any) -> list[Episode]:
-    return [Episode(parse_finite(total), parse_count(length)) for total, length in data]
+    return [Episode(parse_finite(return_), parse_count(length)) for return_, length in data]
 
 
 def _checksum(data: Any) -> Checksum | None:

@@ -231,7 +231,7 @@ class Folder:
         """Lay the evaluations out as Stable-Baselines3 does, and say whose they are."""
         arrays: Arrays = {
             "timesteps": np.array(list(evaluations)),
-            "results": np.array([[episode.total for episode in episodes] for episodes in evaluations.values()]),
+            "results": np.array([[episode.return_ for episode in episodes] for episodes in evaluations.values()]),
             "ep_lengths": np.array([[episode.length for episode in episodes] for episodes in evaluations.values()]),
             "config": np.frombuffer(bytes.fromhex(config.fingerprint), np.uint8),
         }

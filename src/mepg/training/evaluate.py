@@ -18,20 +18,20 @@ MAX_EPISODE_STEPS = 100_000  # steps: a longer episode without a time limit is t
 class Episode(NamedTuple):
     """The return and the length of an episode."""
 
-    total: float  # the undiscounted return
+    return_: float  # undiscounted
     length: int
 
 
 def mean_return(episodes: Sequence[Episode]) -> float:
     """The mean of their undiscounted returns."""
-    return float(np.mean([episode.total for episode in episodes]))
+    return float(np.mean([episode.return_ for episode in episodes]))
 
 
 def play(
     act: Callable[[Observation], Action], env: Env, seed: int, on_step: Callable[[], None] | None = None
 ) -> Episode:
     """The whole episode that begins with this seed; `on_step` is called before each action."""
-    total, length, done, limit = 0.0, 0, False, max(MAX_EPISODE_STEPS, env.time_limit or 0)
+    return_, length, done, limit = 0.0, 0, False, max(MAX_EPISODE_STEPS, env.time_limit or 0)
     try:
         obs = env.reset(seed)
         while not done:
@@ -46,8 +46,8 @@ def play(
             if not np.isfinite(action).all():
                 raise RunFailure(f"the policy's action became {action}")
             obs, reward, _, done, _ = env.step(action)
-            total += reward
+            return_ += reward
             length += 1
     except RunFailure as failure:
         raise RunFailure(f"after {many(length, 'step')} of an evaluation episode: {failure}") from failure
-    return Episode(total, length)
+    return Episode(return_, length)

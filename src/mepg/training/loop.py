@@ -249,7 +249,7 @@ class Loop:
             self.check_finite()
             report: dict[str, float] = {}
             if self.recent_episodes:
-                report["rollout/ep_rew_mean"] = float(np.mean([e.total for e in self.recent_episodes]))
+                report["rollout/ep_rew_mean"] = float(np.mean([e.return_ for e in self.recent_episodes]))
                 report["rollout/ep_len_mean"] = float(np.mean([e.length for e in self.recent_episodes]))
             report["train/n_updates"] = self.updates
             for name, total, weight in zip(self.metric_names, *self._metric_sums, strict=True):
