@@ -103,16 +103,17 @@ def test_the_drawing_of_the_rooms_is_complete():
 
 
 def named_modules(drawing):
-    """The modules of each room, and of none (""). Prose comes after two spaces or more, or far to the right."""
+    """The modules of each room, and of none (""). Prose follows two spaces or more, or begins far to the right."""
     rooms, room = {}, ""
     for line in drawing.splitlines():
-        indent = len(line) - len(line.lstrip())
-        if not line.strip() or indent > 20:
+        columns = [(match.start(), match[0].split()) for match in re.finditer(r"\S+(?: \S+)*", line)]
+        if not columns or columns[0][0] > 15:
             continue
-        first, *rest = line.strip().split(maxsplit=1)
+        (indent, names), following = columns[0], columns[1:2]
         if indent == 1:
-            room = first if first.endswith("/") else ""
-        names = re.split(" {2,}", rest[0] if first == room else line.strip())[0].split()
+            room = names.pop(0) if names[0].endswith("/") else ""
+        if not names:  # they stand in a column of their own
+            names = next((words for start, words in following if start <= 15), [])
         rooms.setdefault(room, set()).update(names)
         room = next((name for name in names if name.endswith("/")), room)  # the lines that follow are in it
     return rooms
@@ -120,10 +121,13 @@ def named_modules(drawing):
 
 def test_prose_names_no_module():
     drawing = (
-        " cli commands/ flags     the program\n     eval list\n a/   b c  d in words\n" + 30 * " " + "e in words\n"
+        " cli commands/ flags     the program\n     eval list\n a/   b c  d in words\n"
+        + 30 * " "
+        + "e in words\n f/              g in words\n"
     )
     assert named_modules(drawing) == {
         "": {"cli", "flags", "commands/"},
         "commands/": {"eval", "list"},
         "a/": {"b", "c"},
+        "f/": set(),
     }
