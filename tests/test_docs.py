@@ -143,10 +143,18 @@ def test_every_algorithm_has_a_page_and_every_page_is_in_the_site():
     index = (ROOT / "docs" / "algorithms" / "index.md").read_text()
     for name, algorithm in algorithms().items():
         suffix = name.removeprefix(algorithm.parent or "")  # me-sac+cdq is there as +cdq
-        assert f"`{name}`" in index or f"`{suffix}`" in index, name
+        assert f"`{name}`" in index or f"`{suffix}`" in index, f"add {name} to docs/algorithms/index.md"
     navigation = (ROOT / "mkdocs.yml").read_text()
     for path in (ROOT / "docs").rglob("*.md"):
-        assert path.relative_to(ROOT / "docs").as_posix() in navigation
+        assert path.relative_to(ROOT / "docs").as_posix() in navigation, f"add {path.name} to nav in mkdocs.yml"
+
+
+def test_every_command_is_in_the_documentation():
+    from mepg.commands import commands
+
+    page = (ROOT / "docs" / "commands.md").read_text()
+    for name in commands():
+        assert f"mepg {name}" in page, f"say what `mepg {name}` does in docs/commands.md"
 
 
 def test_the_site_builds_without_a_warning(tmp_path):

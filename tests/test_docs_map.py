@@ -72,7 +72,7 @@ def test_what_is_gone_is_noticed():
 
 def test_the_page_on_new_algorithms_is_true():
     """Its example is an algorithm; the functions and fields that it lists are those of the protocol."""
-    from mepg.algos import LOOP_SETTINGS, _check
+    from mepg.algos import LOOP_FIELDS, _check
     from mepg.core.types import Agent
     from tests.conftest import SIZES
 
@@ -85,7 +85,7 @@ def test_the_page_on_new_algorithms_is_true():
         assert algorithm.build(algorithm.spec, SIZES).beliefs is not None
     assert [re.match(r"\w+", line)[0] for line in listed.splitlines()] == list(Agent._fields)
     reads = re.search(r"The loop reads four fields.*?\(", page, re.S)[0]
-    assert set(re.findall(r"`(\w+)`", reads)) == set(LOOP_SETTINGS)
+    assert set(re.findall(r"`(\w+)`", reads)) == set(LOOP_FIELDS)
 
 
 def test_the_drawing_of_the_rooms_is_complete():
@@ -93,17 +93,41 @@ def test_the_drawing_of_the_rooms_is_complete():
     drawing = (
         (ROOT / "CONTRIBUTING.md").read_text().partition("## The rooms")[2].partition("```text")[2].partition("```")[0]
     )
-    rooms = {"": set()}
-    room = ""
-    for line in drawing.splitlines():
-        words = line.split()
-        if any(word.endswith("/") for word in words) or line.startswith((" cli", " process")):
-            room = next((word for word in words if word.endswith("/")), "")
-        rooms.setdefault(room, set()).update(words)
+    rooms = named_modules(drawing)
     package = ROOT / "src" / "mepg"
     for path in package.rglob("*.py"):
         module = path.relative_to(package).with_suffix("")
         if module.name not in ("__init__", "__main__"):
-            where = f"{module.parent}/" if len(module.parts) > 1 else ""
-            named = rooms.get(where, set()) if where else set(drawing.split())
-            assert module.name in named, f"{module} is not in CONTRIBUTING.md's drawing"
+            room = f"{module.parent}/" if len(module.parts) > 1 else ""
+            assert module.name in rooms.get(room, set()), f"name {module} in CONTRIBUTING.md's drawing of the rooms"
+
+
+def named_modules(drawing):
+    """The modules of each room, and of none (""). Prose follows two spaces or more, or begins far to the right."""
+    rooms, room = {}, ""
+    for line in drawing.splitlines():
+        columns = [(match.start(), match[0].split()) for match in re.finditer(r"\S+(?: \S+)*", line)]
+        if not columns or columns[0][0] > 15:
+            continue
+        (indent, names), following = columns[0], columns[1:2]
+        if indent == 1:
+            room = names.pop(0) if names[0].endswith("/") else ""
+        if not names:  # they stand in a column of their own
+            names = next((words for start, words in following if start <= 15), [])
+        rooms.setdefault(room, set()).update(names)
+        room = next((name for name in names if name.endswith("/")), room)  # the lines that follow are in it
+    return rooms
+
+
+def test_prose_names_no_module():
+    drawing = (
+        " cli commands/ flags     the program\n     eval list\n a/   b c  d in words\n"
+        + 30 * " "
+        + "e in words\n f/              g in words\n"
+    )
+    assert named_modules(drawing) == {
+        "": {"cli", "flags", "commands/"},
+        "commands/": {"eval", "list"},
+        "a/": {"b", "c"},
+        "f/": set(),
+    }

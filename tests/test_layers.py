@@ -125,10 +125,12 @@ def only_data(path):
 
 def test_tests_mirror_the_package():
     """A module's tests are found by its name: tests/ROOM/test_MODULE.py."""
-    tests, lacking = Path(__file__).parent, set()
+    tests, lacking = Path(__file__).parent, {}
     for path in ROOT.rglob("*.py"):
         module = path.relative_to(ROOT).with_suffix("")
         mirror = tests / module.with_name(f"test_{module.name}.py")
         if module.name != "__init__" and not mirror.exists() and not only_data(path):
-            lacking.add(module.as_posix())
-    assert lacking == WITHOUT_A_MIRROR.keys()
+            lacking[module.as_posix()] = mirror.relative_to(tests.parent).as_posix()
+    missing = {file for module, file in lacking.items() if module not in WITHOUT_A_MIRROR}
+    assert not missing, f"a module with functions or classes has a file of tests; write {', '.join(sorted(missing))}"
+    assert lacking.keys() == WITHOUT_A_MIRROR.keys(), "WITHOUT_A_MIRROR names a module that has tests, or is gone"

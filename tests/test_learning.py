@@ -16,7 +16,7 @@ def returns_until(goal, config, folder):
     with Session(config, folder) as session:
         for record in session:
             if record.evaluation is not None:
-                returns.append(np.mean([episode.total for episode in record.evaluation]))
+                returns.append(np.mean([episode.return_ for episode in record.evaluation]))
                 if returns[-1] >= goal:
                     break
     return returns

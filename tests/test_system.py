@@ -18,7 +18,7 @@ import pytest
 
 import mepg
 from mepg import system
-from mepg.native.processor import best
+from mepg.native.processor import best_instructions
 from mepg.system import DISABLED, FAULTS, _Stack, signals_off_the_heap
 
 # Said by the interpreter itself when it starts, also in every worker process.
@@ -175,10 +175,10 @@ def test_the_processor_on_a_mac(monkeypatch):
     monkeypatch.setattr(sys, "platform", "darwin")
     assert system.processor_name() == "Some Mac"
     assert {"fma", "avx2"} <= set(system.processor_extensions().split())
-    assert best().name == "avx2"
+    assert best_instructions().name == "avx2"
     monkeypatch.setattr(platform, "machine", lambda: "arm64")
     said.clear()  # Apple's own processors have no such names
-    assert best().name == "neon"
+    assert best_instructions().name == "neon"
 
 
 def test_memory_is_in_bytes_everywhere(monkeypatch):

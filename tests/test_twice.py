@@ -85,7 +85,10 @@ def mepg(*argv, **variables):
 
 
 def test_every_command_is_here():
-    assert {argv[0] for argv in COMMANDS.values()} == commands().keys()
+    lacking = commands().keys() - {argv[0] for argv in COMMANDS.values()}
+    assert not lacking, f"add a line for each of these commands to COMMANDS, tests/test_twice.py: {sorted(lacking)}"
+    unknown = {argv[0] for argv in COMMANDS.values()} - commands().keys()
+    assert not unknown, f"COMMANDS in tests/test_twice.py has commands that are gone: {sorted(unknown)}"
 
 
 @pytest.mark.parametrize("name", all_but_slow(COMMANDS, ["train", "eval", "export", "report", "tune"]))

@@ -119,7 +119,7 @@ class Display(_LiveView):
             return
         now = time.monotonic()
         if record.evaluation is not None:
-            mean = float(np.mean([episode.total for episode in record.evaluation]))
+            mean = float(np.mean([episode.return_ for episode in record.evaluation]))
             if self._live:
                 self._bars.update(self._task, evaluation=f"return {mean:,.1f}")
             else:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mepg.errors import UsageError, unknown
-from mepg.training.config import COUNT, SEED, Bound, settings_of
+from mepg.training.config import COUNT, SEED, Bound, options_of
 
 if TYPE_CHECKING:
     from mepg.scheduler.schedule import Engine
@@ -54,24 +54,24 @@ def path(text: str) -> Path:
 PARSERS: dict[type, Callable[[str], Any]] = {int: count, float: float, str: str, tuple: names}
 
 
-def add_settings(parser: ArgumentParser, kind: type, leave_out: Collection[str] = (), **defaults: Any) -> None:
-    """Add a flag for each setting that the dataclass `kind` declares; `defaults` replace its own."""
-    for name, setting in settings_of(kind).items():
+def add_options(parser: ArgumentParser, dataclass_type: type, leave_out: Collection[str] = (), **defaults: Any) -> None:
+    """Add a flag for each option that the dataclass declares; `defaults` replace its own."""
+    for name, option in options_of(dataclass_type).items():
         if name in leave_out:
             continue
-        if setting.kind is bool:
-            parser.add_argument(setting.flag, action="store_true", help=setting.words)
+        if option.value_type is bool:
+            parser.add_argument(option.flag, action="store_true", help=option.help)
             continue
-        default = defaults.get(name, setting.default)
+        default = defaults.get(name, option.default)
         shown = ",".join(default) if isinstance(default, tuple) else default
-        words = setting.words if shown in (None, "") else f"{setting.words} ({shown})"
-        parse = PARSERS[setting.kind]
-        parser.add_argument(setting.flag, type=parse, default=default, metavar=setting.metavar, help=words)
+        text = option.help if shown in (None, "") else f"{option.help} ({shown})"
+        parse = PARSERS[option.value_type]
+        parser.add_argument(option.flag, type=parse, default=default, metavar=option.metavar, help=text)
 
 
-def settings_from(arguments: Namespace, kind: type) -> dict[str, Any]:
-    """The parsed values of the settings that the dataclass `kind` declares."""
-    return {name: getattr(arguments, name) for name in settings_of(kind) if hasattr(arguments, name)}
+def options_from(arguments: Namespace, dataclass_type: type) -> dict[str, Any]:
+    """The parsed values of the options that the dataclass declares."""
+    return {name: getattr(arguments, name) for name in options_of(dataclass_type) if hasattr(arguments, name)}
 
 
 def read_settings(path: Path, parser: ArgumentParser, env: str | None, algorithm: str | None) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def read_settings(path: Path, parser: ArgumentParser, env: str | None, algorithm
     `env` and `algorithm` are those of the command line, which override the file.
     """
     from mepg.algos import find
-    from mepg.storage.files import Damaged, read_json, trusted
+    from mepg.storage.files import Damaged, read_json, require_trusted_env
 
     try:
         data = read_json(path)
@@ -92,19 +92,19 @@ def read_settings(path: Path, parser: ArgumentParser, env: str | None, algorithm
     known = {action.dest: action for action in parser._actions if action.dest not in ("help", "json", "config", "out")}
     for name in data.keys() - known.keys() - {"about"}:
         raise unknown(f"setting in {path.name}", name, known)
-    kinds: dict[str, tuple[type, str]] = {"set": (list, 'a list, such as ["dropout.p=0.3"]')}
-    kinds |= {name: (bool, "true or false") for name, action in known.items() if action.nargs == 0}
-    for name, (kind, description) in kinds.items():
-        if name in data and not isinstance(data[name], kind):
+    not_text: dict[str, tuple[type, str]] = {"set": (list, 'a list, such as ["dropout.p=0.3"]')}
+    not_text |= {name: (bool, "true or false") for name, action in known.items() if action.nargs == 0}
+    for name, (value_type, description) in not_text.items():
+        if name in data and not isinstance(data[name], value_type):
             raise UsageError(f"--config: {name} must be {description}, not {data[name]!r}")
     data["set"] = [str(setting) for setting in data.get("set", [])]
     if env is None and "env" in data:
-        trusted(str(data["env"]), None, path)
+        require_trusted_env(str(data["env"]), None, path)
     if algorithm is None and ":" in str(data.get("algorithm", "")):
         find(str(data["algorithm"]))  # must be imported already: the file may be untrusted
     # As text, which argparse then parses: a file cannot set what the command line refuses.
     texts = {name: ",".join(map(str, value)) if isinstance(value, list) else str(value) for name, value in data.items()}
-    return {name: data[name] if name in kinds else texts[name] for name in data.keys() & known}
+    return {name: data[name] if name in not_text else texts[name] for name in data.keys() & known}
 
 
 def check_bound(name: str, number: int, bound: Bound = COUNT) -> None:

@@ -39,9 +39,9 @@ def apply_settings(spec: S, settings: Iterable[str]) -> S:
     return changed
 
 
-def parse_value(kind: type, path: str, text: str) -> Any:
+def parse_value(spec_class: type, path: str, text: str) -> Any:
     """What a text means as the value of a field, such as `dropout.p`, of a dataclass."""
-    hint: object = kind
+    hint: object = spec_class
     names = path.split(".")
     for depth, name in enumerate(names):
         mechanism = _dataclass_in(hint)
@@ -71,15 +71,15 @@ def to_json(spec: Any, *, defaults: bool = True) -> Any:
     return spec.item() if hasattr(spec, "item") else spec  # one of NumPy's scalars, which is not imported here
 
 
-def from_json(kind: type[S], data: object) -> S:
-    """The dataclass `kind` that `to_json` wrote. Anything else is refused, by name."""
+def from_json(spec_class: type[S], data: object) -> S:
+    """The dataclass that `to_json` wrote. Anything else is refused, by name."""
     if not isinstance(data, dict):
-        raise UsageError(f"a {kind.__name__} must be a JSON object, not {data!r}")
-    hints = _hints(kind)
+        raise UsageError(f"a {spec_class.__name__} must be a JSON object, not {data!r}")
+    hints = _hints(spec_class)
     for name in data:
         if name not in hints:
-            raise unknown(f"field of {kind.__name__}", name, hints)
-    return kind(**{name: _value_from_json(hints[name], value, name) for name, value in data.items()})
+            raise unknown(f"field of {spec_class.__name__}", name, hints)
+    return spec_class(**{name: _value_from_json(hints[name], value, name) for name, value in data.items()})
 
 
 def digest(data: object) -> str:
@@ -110,8 +110,8 @@ def _to_text(value: object) -> str:
 def _changed(spec: Any, changes: Mapping[str, Any], path: str) -> Any:
     """`spec` with a tree of changes. `spec` may be a class: a mechanism that was off, with its defaults."""
     values: dict[str, Any] = {}
-    kind = spec if isinstance(spec, type) else type(spec)
-    hints = _hints(kind)
+    spec_class = spec if isinstance(spec, type) else type(spec)
+    hints = _hints(spec_class)
     for name, change in changes.items():
         if isinstance(change, dict):
             current = None if isinstance(spec, type) else getattr(spec, name)
@@ -122,7 +122,7 @@ def _changed(spec: Any, changes: Mapping[str, Any], path: str) -> Any:
     except ValueError as error:
         raise UsageError(f"{path}{error}") from None
     except TypeError:
-        missing = [f.name for f in fields(kind) if f.name not in values]
+        missing = [f.name for f in fields(spec_class) if f.name not in values]
         raise UsageError(f"{path.rstrip('.')} is off: to turn it on, set {path}{missing[0]} too") from None
 
 
@@ -138,20 +138,20 @@ def _parse(hint: object, text: str, path: str) -> Any:
     raise UsageError(f"{path} must be {_name(hint)}, not {text!r}")
 
 
-def _parse_as(kind: object, text: str) -> Any:
-    if get_origin(kind) is Literal:
-        return {str(word): word for word in get_args(kind)}[text]
-    if get_origin(kind) is tuple:
-        members = [member for member in get_args(kind) if member is not Ellipsis]
+def _parse_as(hint: object, text: str) -> Any:
+    if get_origin(hint) is Literal:
+        return {str(word): word for word in get_args(hint)}[text]
+    if get_origin(hint) is tuple:
+        members = [member for member in get_args(hint) if member is not Ellipsis]
         parts = text.split(",")
-        if Ellipsis not in get_args(kind) and len(parts) != len(members):
+        if Ellipsis not in get_args(hint) and len(parts) != len(members):
             raise ValueError
         return tuple(_parse_as(members[min(i, len(members) - 1)], part) for i, part in enumerate(parts))
-    if kind is bool:
+    if hint is bool:
         return {"true": True, "false": False}[text.lower()]
-    if kind is int:
+    if hint is int:
         return int(text.replace("_", ""))
-    if kind is float:
+    if hint is float:
         number = float(text)
         if not math.isfinite(number):
             raise ValueError
@@ -175,10 +175,10 @@ def _dataclass_in(hint: object) -> Any:
     return next((option for option in _options(hint) if is_dataclass(option)), None)
 
 
-def _paths(kind: type) -> list[str]:
+def _paths(spec_class: type) -> list[str]:
     """Every name that `--set` takes for this dataclass."""
     names: list[str] = []
-    for name, hint in _hints(kind).items():
+    for name, hint in _hints(spec_class).items():
         mechanism = _dataclass_in(hint)
         names += [name] if mechanism is None else [name, *(f"{name}.{inner}" for inner in _paths(mechanism))]
     return names

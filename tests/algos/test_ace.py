@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mepg.algos import ace
-from mepg.algos.ace import ACE_FLAT, Ace, Networks, OrnsteinUhlenbeck, make_tree
+from mepg.algos.ace import ACE_FLAT, Ace, AceNetworks, OrnsteinUhlenbeck, make_tree
 from mepg.algos.ddpg import DDPG
 from mepg.core import agent
 from mepg.core.bellman import critic_gradient
@@ -36,7 +36,7 @@ def hand_made(actions):
     """
     heads = jnp.arctanh(jnp.array(actions, jnp.float32))[:, None]
     sees_both, sees_action = Layer(jnp.eye(2), jnp.zeros(2)), Layer(column(0, 1), jnp.zeros(1))
-    return Networks(
+    return AceNetworks(
         encoder=Layer(jnp.ones((1, 1)), jnp.zeros(1)),
         actors=(
             Layer(jnp.zeros((len(actions), 1, 1)), jnp.zeros((len(actions), 1))),

@@ -71,7 +71,7 @@ def still(made, spec, state, key):
     batch = make_batch()
     k_critic, *_ = jax.random.split(key, 3)
     k_action = jax.random.split(k_critic, 4)[1]
-    action, _ = made.beliefs.evaluated_policy(state, batch.obs, KEY, k_action)
+    action, _ = made.beliefs.critics_policy(state, batch.obs, KEY, k_action)
     zeros = jnp.zeros(len(action))
     return batch._replace(action=action, next_obs=batch.obs, reward=zeros, discount=zeros + 1)
 
@@ -100,7 +100,7 @@ def test_there_are_no_target_networks_and_statistics_move_with_what_they_belong_
     once, _ = after(made, state, 1)
     batch = make_batch(seed=0)
     key = jax.random.split(jax.random.split(jax.random.fold_in(KEY, 0), 3)[0], 4)[1]
-    next_action, _ = made.beliefs.evaluated_policy(state, batch.next_obs, KEY, key)
+    next_action, _ = made.beliefs.critics_policy(state, batch.next_obs, KEY, key)
     both = np.concatenate([np.c_[batch.obs, batch.action], np.c_[batch.next_obs, next_action]])
     seen = once.critic.params[0].norm
     np.testing.assert_allclose(seen.mean[0], 0.01 * both.mean(axis=0), atol=1e-6)  # from 0, with momentum 0.99

@@ -14,7 +14,7 @@ from mepg.algos.sac_discrete import ME_SAC_DISCRETE, SAC_DISCRETE
 from mepg.algos.sac_discrete import build as build_sac
 from mepg.core.critics import make_critics
 from mepg.core.nets import Layer
-from mepg.core.normalise import normalised
+from mepg.core.normalise import with_normalised_obs
 from mepg.core.spec import Dropout, Search, Temperature
 from mepg.core.types import Sizes
 from mepg.errors import UsageError
@@ -22,7 +22,7 @@ from mepg.training.config import Config
 from tests.conftest import DISCRETE, all_but_slow, jit_quickly, leaves_equal, make_batch
 
 KEY = jax.random.key(0)
-LEGAL = DISCRETE._replace(legal=4)
+LEGAL = DISCRETE._replace(n_legal=4)
 DISCRETES = [name for name, algorithm in algorithms().items() if "discrete" in algorithm.actions]
 
 
@@ -53,14 +53,14 @@ def small(name):
 def test_whatever_chooses_chooses_what_is_legal(name, normalize):
     """Also after updates, when the critics like some illegal action best."""
     agent = algorithms()[name].build(small(name), LEGAL)
-    agent = normalised(agent, LEGAL) if normalize else agent
+    agent = with_normalised_obs(agent, LEGAL) if normalize else agent
     state, obs = jit_quickly(agent.init)(KEY), with_legal(make_batch(500, DISCRETE).obs)
     for i in range(3):
         state, metrics = jit_quickly(agent.update)(state, batch_of(seed=i), jax.random.key(i))
         assert all(np.isfinite(metric.value) for metric in metrics.values())
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state))
     explored, _ = jit_quickly(agent.explore)(state, agent.begin(KEY), obs, KEY)
-    evaluated, bonus = jit_quickly(agent.beliefs.evaluated_policy)(state, obs, KEY, KEY)
+    evaluated, bonus = jit_quickly(agent.beliefs.critics_policy)(state, obs, KEY, KEY)
     for action in (explored, jit_quickly(agent.exploit)(state, obs), evaluated):
         assert is_legal(action, obs)
     assert np.isfinite(bonus).all()
@@ -75,9 +75,9 @@ def test_where_everything_is_legal_nothing_is_different(name, normalize):
     states = []
     for sizes in (DISCRETE, LEGAL):
         agent = algorithms()[name].build(small(name), sizes)
-        agent = normalised(agent, sizes) if normalize else agent
+        agent = with_normalised_obs(agent, sizes) if normalize else agent
         state, batch = jit_quickly(agent.init)(KEY), make_batch(16, DISCRETE)
-        if sizes.legal:
+        if sizes.n_legal:
             ones = jnp.ones((16, 4))
             batch = batch._replace(
                 obs=jnp.concatenate([batch.obs, ones], axis=1), next_obs=jnp.concatenate([batch.next_obs, ones], axis=1)
@@ -146,7 +146,7 @@ def test_the_policys_probabilities_are_of_legal_actions_alone():
     frequency = {}
     for legal in ([1, 1, 1, 1], [1, 0, 1, 0], [0, 0, 1, 0]):
         obs = jnp.tile(jnp.array(np.concatenate([s, [legal]], axis=1), jnp.float32), (20_000, 1))
-        action, bonus = jit_quickly(agent.beliefs.evaluated_policy)(state, obs, KEY, KEY)
+        action, bonus = jit_quickly(agent.beliefs.critics_policy)(state, obs, KEY, KEY)
         frequency[tuple(legal)] = {int(a): float(np.exp(-b / 0.1)) for a, b in zip(action[:, 0], bonus, strict=True)}
         for choice, pi in frequency[tuple(legal)].items():
             assert pi == pytest.approx(np.mean(np.asarray(action) == choice), abs=0.02)
@@ -216,21 +216,21 @@ def test_an_algorithm_that_does_not_ask_is_refused():
 
 
 def test_a_policy_by_itself_gets_what_it_sees_and_what_is_legal():
-    from mepg.core.types import Part
+    from mepg.core.types import Entry
 
-    parts = (Part("a", 0, 1), Part("b", 1, 3))
-    sizes = Sizes(3, 4, "discrete", parts, legal=4)
-    view = sizes._replace(actor_parts=parts[1:])
+    entries = (Entry("a", 0, 1), Entry("b", 1, 3))
+    sizes = Sizes(3, 4, "discrete", entries, n_legal=4)
+    view = sizes._replace(actor_entries=entries[1:])
     obs = jnp.arange(7.0)[None]
-    np.testing.assert_array_equal(sizes.given(obs), obs)
-    np.testing.assert_array_equal(view.given(obs), [[1, 2, 3, 4, 5, 6]])
-    np.testing.assert_array_equal(view.seen(obs), [[1, 2]])
-    assert view.of_policy == Sizes(2, 4, "discrete", (Part("b", 0, 2),), legal=4)
-    assert view.of_policy.named_parts[-1] == Part("action_masks", 2, 6)
+    np.testing.assert_array_equal(sizes.policy_input(obs), obs)
+    np.testing.assert_array_equal(view.policy_input(obs), [[1, 2, 3, 4, 5, 6]])
+    np.testing.assert_array_equal(view.actor_input(obs), [[1, 2]])
+    assert view.policy_sizes == Sizes(2, 4, "discrete", (Entry("b", 0, 2),), n_legal=4)
+    assert view.policy_sizes.named_entries[-1] == Entry("action_masks", 2, 6)
 
     config = Config.make("me-sac-discrete", ["hidden=8,8"], env="-", actor_obs=("b",), normalize_obs=True)
     agent, policy = config.build(sizes), config.build_policy(sizes)
     state, s = jit_quickly(agent.init)(KEY), with_legal(make_batch(64, DISCRETE).obs)
-    np.testing.assert_array_equal(policy(state, view.given(s)), agent.exploit(state, s))
+    np.testing.assert_array_equal(policy(state, view.policy_input(s)), agent.exploit(state, s))
     assert is_legal(agent.exploit(state, s), s)
-    assert leaves_equal(policy(state, view.given(s.at[:, 0].set(9))), policy(state, view.given(s)))
+    assert leaves_equal(policy(state, view.policy_input(s.at[:, 0].set(9))), policy(state, view.policy_input(s)))

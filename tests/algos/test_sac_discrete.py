@@ -58,7 +58,7 @@ def test_actions_come_as_often_as_the_policy_says():
     agent = build(replace(SAC_DISCRETE, hidden=(8,)), DISCRETE)
     state = jit_quickly(agent.init)(KEY)
     obs = jnp.tile(make_batch(1, DISCRETE).obs, (20_000, 1))
-    action, bonus = jit_quickly(agent.beliefs.evaluated_policy)(state, obs, KEY, KEY)
+    action, bonus = jit_quickly(agent.beliefs.critics_policy)(state, obs, KEY, KEY)
     for choice in range(4):
         took = np.asarray(action[:, 0] == choice)
         assert np.exp(-np.asarray(bonus)[took][0] / 0.1) == pytest.approx(took.mean(), abs=0.02)  # alpha is 0.1

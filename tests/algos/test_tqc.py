@@ -12,7 +12,7 @@ from mepg.algos.sac import SAC
 from mepg.algos.tqc import ME_TQC, TQC
 from mepg.core import policies
 from mepg.core.agent import build
-from mepg.core.bellman import critic_gradient, min_over_critics
+from mepg.core.bellman import combine_critics, critic_gradient
 from mepg.core.critics import make_critics
 from mepg.core.spec import Dropout, Quantiles
 from tests.conftest import SIZES, jit_quickly, make_batch
@@ -30,9 +30,9 @@ def test_the_dropped_atoms_by_hand():
     """Two critics of three quantiles, one of each dropped: of 1 2 9 and 3 4 5, all but the largest two, 5 and 9."""
     atoms = jnp.array([[[1.0, 2.0, 9.0]], [[3.0, 4.0, 5.0]]])
     dropped, all_kept = (replace(TQC, quantiles=Quantiles(count=3, dropped=dropped)) for dropped in (1, 0))
-    np.testing.assert_array_equal(min_over_critics(dropped, atoms, jnp.zeros((2, 1, 4))).q, [[1.0, 2.0, 3.0, 4.0]])
+    np.testing.assert_array_equal(combine_critics(dropped, atoms, jnp.zeros((2, 1, 4))).q, [[1.0, 2.0, 3.0, 4.0]])
     np.testing.assert_array_equal(
-        np.sort(min_over_critics(all_kept, atoms, jnp.zeros((2, 1, 4))).q), [[1.0, 2.0, 3.0, 4.0, 5.0, 9.0]]
+        np.sort(combine_critics(all_kept, atoms, jnp.zeros((2, 1, 4))).q), [[1.0, 2.0, 3.0, 4.0, 5.0, 9.0]]
     )
 
 

@@ -16,6 +16,7 @@ from mepg.algos import algorithms
 from mepg.api import arguments, unsupported
 from mepg.api.arguments import ARGUMENTS, apply_arguments
 from mepg.api.logger import Logger
+from mepg.api.model_config import RUN_OPTIONS
 from mepg.core.spec import Temperature
 from tests.api.models import OBS, make, states_equal
 from tests.run.processes import tensorboard
@@ -49,9 +50,10 @@ def test_every_parameter_is_read():
 
 def test_every_argument_of_the_constructor_is_one_of_a_spec_or_is_read():
     parameters = set(inspect.signature(mepg.Model).parameters) - set(ARGUMENTS) - {"kwargs"}
-    assert parameters == {
-        "policy", "env", "n_envs", "spec", "tensorboard_log", "verbose", "seed", "device", "_init_setup_model",
-        "normalize_obs", "threads", "backend", "tuned", "actor_obs", "data", "data_share",
+    of_a_run = {option.name for option in RUN_OPTIONS}
+    assert of_a_run >= {"normalize_obs", "threads", "backend", "actor_obs", "data", "data_share"}
+    assert parameters == of_a_run | {
+        "policy", "env", "n_envs", "spec", "tensorboard_log", "verbose", "seed", "device", "_init_setup_model", "tuned",
     }  # fmt: skip
     for name, value in {"_init_setup_model": False, "device": "cuda", "policy": "CnnPolicy"}.items():
         with pytest.raises(mepg.UsageError, match=name):

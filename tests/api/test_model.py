@@ -86,5 +86,5 @@ def test_settings_by_their_names(trained):
     assert mepg.ACE().learning_rate == 1e-4
     with pytest.raises(AttributeError, match="gamma"):
         trained.gamma = 0.9
-    assert trained.ep_info_buffer == [{"r": pytest.approx(trained._learner.loop.recent[0].total), "l": 50}]
+    assert trained.ep_info_buffer == [{"r": pytest.approx(trained._learner.loop.recent_episodes[0].return_), "l": 50}]
     json.dumps(trained.ep_info_buffer)

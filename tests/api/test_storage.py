@@ -53,7 +53,7 @@ def test_a_folder_of_the_command_line_loads_too(tmp_path):
     assert main([*argv, "--normalize-obs"]) == 0
     model = mepg.load(tmp_path / "run", env="StubScaled-v0")
     assert model.algorithm == "me-sac-r"
-    assert type(model._learner.state).__name__ == "Normalised"
+    assert type(model._learner.state).__name__ == "NormalisedState"
     from mepg.envs.env import Env
     from mepg.storage.folder import Folder
     from mepg.storage.policy import load_policy

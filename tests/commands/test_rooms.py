@@ -12,7 +12,7 @@ import pytest
 import mepg
 from tests.commands.runs import TINY, train
 
-SETTING = '    patience: int = setting(3, "naps between two episodes", bound=COUNT)\n'
+SETTING = '    patience: int = option(3, "naps between two episodes", bound=COUNT)\n'
 COMMAND = '''"""the length of a name"""
 
 from mepg.commands import Answer

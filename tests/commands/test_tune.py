@@ -12,7 +12,7 @@ import pytest
 
 from mepg.cli import main
 from mepg.storage.folder import Folder
-from mepg.training.data import digest
+from mepg.training.data import digest_arrays
 from tests.run.processes import run_mepg
 from tests.training.recordings import record
 
@@ -111,7 +111,7 @@ def test_every_trial_begins_with_the_data(tmp_path, capsys):
     assert main([*argv, "--data", "data.npz"]) == 0
     config = Folder(tmp_path / "study" / "trials" / "0000-seed0").config()
     assert (config.data, config.data_share) == ("data.npz", 0.5)
-    assert config.data_sha256 == digest(record("Pendulum-v1", episodes=1))
+    assert config.data_sha256 == digest_arrays(record("Pendulum-v1", episodes=1))
     assert main(["train", "--config", "study/best.json", "--out", "found"]) == 0
     assert Folder(tmp_path / "found").config().data_sha256 == config.data_sha256
     np.savez("data.npz", **record("Pendulum-v1", episodes=1, seed=1))

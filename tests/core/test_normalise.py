@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mepg.algos import find
-from mepg.core.normalise import CLIP, normalise, normalised, update_statistics
+from mepg.core.normalise import CLIP, normalise, update_statistics, with_normalised_obs
 from mepg.training.config import Config
 from tests.conftest import SIZES, jit_quickly, leaves_equal, make_batch
 
@@ -69,4 +69,4 @@ def test_it_is_the_same_agent_on_normalised_observations(name):
 
 
 def test_it_wraps_any_agent():
-    assert normalised(find("ddpg").build(find("ddpg").spec, SIZES), SIZES).begin(KEY) == ()
+    assert with_normalised_obs(find("ddpg").build(find("ddpg").spec, SIZES), SIZES).begin(KEY) == ()

@@ -8,7 +8,7 @@ from mepg.core.agent import build
 from mepg.core.nets import Layer
 from mepg.core.policies import make_policy
 from mepg.core.spec import Gaussian, Noise, Spec
-from mepg.core.types import Part
+from mepg.core.types import Entry
 from mepg.training.config import Config
 from tests.conftest import SIZES, jit_quickly, leaves_equal, make_batch, sizes_of
 
@@ -64,15 +64,15 @@ def test_add_noise():
     assert np.abs(policies.add_noise(Noise(std=9), action, jax.random.key(0))).max() == 1
 
 
-VIEW = (Part("a", 0, 1), Part("c", 2, 3))
+VIEW = (Entry("a", 0, 1), Entry("c", 2, 3))
 
 
 @pytest.mark.parametrize("name", ["td3", "me-sac", "me-tqc", "me-crossq", "sunrise-ucb", "me-sac-discrete"])
 @pytest.mark.parametrize("normalize_obs", [False, True])
 def test_the_policy_sees_a_part_and_the_critics_all(name, normalize_obs):
-    sizes = sizes_of(name)._replace(parts=(VIEW[0], Part("b", 1, 2), VIEW[1]))
+    sizes = sizes_of(name)._replace(entries=(VIEW[0], Entry("b", 1, 2), VIEW[1]))
     config = Config.make(name, ["hidden=8,8"], env="-", normalize_obs=normalize_obs, actor_obs=("a", "c"))
-    assert config.with_view(sizes).actor_parts == VIEW
+    assert config.with_actor_entries(sizes).actor_entries == VIEW
     agent = config.build(sizes)
     state, _ = jit_quickly(agent.update)(agent.init(jax.random.key(0)), make_batch(sizes=sizes), jax.random.key(1))
     batch = make_batch(seed=1, sizes=sizes)
@@ -86,7 +86,7 @@ def test_the_policy_sees_a_part_and_the_critics_all(name, normalize_obs):
 
 
 def test_a_view_of_everything_changes_no_bit():
-    sizes = SIZES._replace(parts=(Part("a", 0, 1), Part("b", 1, 3)))
+    sizes = SIZES._replace(entries=(Entry("a", 0, 1), Entry("b", 1, 3)))
     states = []
     for seen in (None, ("a", "b")):
         agent = Config.make("me-sac", ["hidden=8,8"], env="-", actor_obs=seen).build(sizes)

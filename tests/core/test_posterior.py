@@ -14,7 +14,7 @@ from mepg.core import policies
 from mepg.core.bellman import critic_gradient
 from mepg.core.critics import make_critics
 from mepg.core.masks import draw_mask, mask_variance
-from mepg.core.normalise import normalised
+from mepg.core.normalise import with_normalised_obs
 from mepg.core.posterior import posterior, posterior_covariance, posterior_mean, posterior_variance
 from mepg.core.spec import Dropout, Spec
 from tests.conftest import EVERY_AGENT, SIZES, jit_quickly, make_batch, sizes_of
@@ -131,7 +131,9 @@ def test_every_algorithm_can_be_looked_into(name):
     agent = entry.build(replace(entry.spec, hidden=(8, 8)), sizes)
     batch = make_batch(5, sizes)
     for one in (
-        (agent, normalised(agent, sizes)) if name in ("me-sac", "sunrise", "ace", "ace-flat", "me-dqn") else (agent,)
+        (agent, with_normalised_obs(agent, sizes))
+        if name in ("me-sac", "sunrise", "ace", "ace-flat", "me-dqn")
+        else (agent,)
     ):
         state = jit_quickly(one.init)(jax.random.key(0))
 
@@ -141,7 +143,7 @@ def test_every_algorithm_can_be_looked_into(name):
             draws = jax.vmap(lambda key: one.beliefs.subnetwork(state, batch.obs, batch.action, key))(
                 jax.random.split(jax.random.key(1), 50)
             )
-            action, bonus = one.beliefs.evaluated_policy(state, batch.obs, jax.random.key(2), jax.random.key(3))
+            action, bonus = one.beliefs.critics_policy(state, batch.obs, jax.random.key(2), jax.random.key(3))
             return (
                 posterior_mean(belief),
                 posterior_variance(belief),
@@ -164,7 +166,7 @@ def test_every_algorithm_can_be_looked_into(name):
 
 def test_normalised_observations_are_what_the_critics_see():
     agent = algorithms()["me-sac"].build(replace(ME_SAC, hidden=(8, 8)), SIZES)
-    wrapped = normalised(agent, SIZES)
+    wrapped = with_normalised_obs(agent, SIZES)
     state = jit_quickly(wrapped.init)(jax.random.key(0))
     state = state._replace(mean=jnp.full(SIZES.obs, 2.0), variance=jnp.full(SIZES.obs, 4.0))
     batch = make_batch(5)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mepg.core.threefry import new_key, numbers16, same_kind
+from mepg.core.threefry import new_key, random_bits16, wrap_key
 
 USES = {
     "key": jax.random.key_data,
@@ -18,7 +18,7 @@ USES = {
     "choice": lambda key: jax.random.choice(key, 10, (2,), replace=False),
     "randint": lambda key: jax.random.randint(key, (), 0, 5),
     "vmap": lambda key: jax.vmap(lambda one: jax.random.normal(one, (3,)))(jax.random.split(key, 4)),
-    "numbers16": lambda key: numbers16(key, (3, 5)),
+    "random_bits16": lambda key: random_bits16(key, (3, 5)),
 }
 
 
@@ -32,12 +32,12 @@ def test_the_same_numbers_as_jax(use, seed, stream):
 
 def test_a_key_can_be_stored_as_numbers():
     key = jax.random.fold_in(new_key(3, 0), 4)
-    again = same_kind(jax.random.key_data(key))
+    again = wrap_key(jax.random.key_data(key))
     np.testing.assert_array_equal(jax.random.normal(key, (4,)), jax.random.normal(again, (4,)))
 
 
 def test_16_bit_numbers_are_uniform_and_independent_of_their_neighbours():
-    numbers = np.asarray(numbers16(new_key(0, 0), (256, 255)), np.float64) / 2**16
+    numbers = np.asarray(random_bits16(new_key(0, 0), (256, 255)), np.float64) / 2**16
     assert numbers.shape == (256, 255)
     assert numbers.mean() == pytest.approx(0.5, abs=0.005)
     assert numbers.var() == pytest.approx(1 / 12, abs=0.002)

@@ -10,13 +10,14 @@ import pytest
 
 from mepg.algos import algorithms
 from mepg.core.agent import build
+from mepg.core.bellman import critic_gradient
 from mepg.core.critics import make_critics
 from mepg.core.nets import Layer
 from mepg.core.policies import make_policy
 from mepg.core.spec import Dropout, Gaussian, Noise, Pessimism, PolicyAverage, Spec
 from mepg.core.types import Sizes
 from mepg.core.update import policy_loss, temperature_loss
-from tests.conftest import SIZES, draw, jit_quickly, make_batch
+from tests.conftest import SIZES, draw, jit_quickly, leaves_equal, make_batch
 
 ONE = Sizes(obs=1, action=1)
 
@@ -95,6 +96,21 @@ def test_a_deterministic_policy_has_a_target_and_an_average():
     _, (*_, state) = states(spec)
     different = jax.tree.map(lambda x, y: not np.array_equal(x, y), state.actor.target, state.policy_average)
     assert jax.tree.all(different)
+
+
+def test_y_may_be_another():
+    """An agent with a `critic_gradient` of its own: here y is r, as at a terminal state."""
+
+    def of_the_reward(critics, spec, theta, theta_target, pi, alpha, batch, key, weight):
+        return critic_gradient(
+            critics, spec, theta, theta_target, pi, alpha, batch._replace(discount=0 * batch.discount), key, weight
+        )
+
+    spec, batch, key = algorithms()["me-sac"].spec, make_batch(), jax.random.key(1)
+    plain, other = build(spec, SIZES), build(spec, SIZES, critic_gradient=of_the_reward)
+    state = plain.init(jax.random.key(0))
+    ended, _ = jit_quickly(plain.update)(state, batch._replace(discount=0 * batch.discount), key)
+    assert leaves_equal(jit_quickly(other.update)(state, batch, key)[0], ended)
 
 
 def test_pessimism_lowers_y_by_beta_sigma():

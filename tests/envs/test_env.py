@@ -17,7 +17,7 @@ def test_a_seed_gives_the_same_episode_whatever_came_before(env_id):
         for _ in range(steps):
             outcome = env.step(rng.uniform(-1, 1, env.sizes.action).astype(np.float32))
             rows.append(outcome.obs)
-            if outcome.over:
+            if outcome.done:
                 break
         return np.concatenate(rows)
 

@@ -24,15 +24,15 @@ def legal_of(row):
 @pytest.mark.parametrize("game", GAMES.values(), ids=GAMES)
 def test_a_row_has_the_legal_actions_behind_the_observation(game):
     env = Env(game())
-    assert env.sizes == env.spaces.sizes == Sizes(9, 9, "discrete", legal=9)
+    assert env.sizes == env.spaces.sizes == Sizes(9, 9, "discrete", n_legal=9)
     assert env.sizes.obs_width == 18
     row, rng = env.reset(0), np.random.default_rng(0)
     for _ in range(200):
         np.testing.assert_array_equal(row[9:], row[:9] == 0)
         result = env.step(env.spaces.random(rng, row).astype(np.float32))
         row = result.obs
-        if result.over:
-            assert not result.alive
+        if result.done:
+            assert result.terminated
             np.testing.assert_array_equal(row[9:], 1)  # nothing is chosen there
             row = env.reset(None)
     assert env.original.illegal == 0
@@ -40,7 +40,7 @@ def test_a_row_has_the_legal_actions_behind_the_observation(game):
 
 def test_who_says_nothing_has_rows_as_before():
     env = Env(Noughts())
-    assert env.sizes.legal == 0
+    assert env.sizes.n_legal == 0
     assert env.reset(0).shape == (9,)
     assert "legal_actions" not in env.spaces.to_json()
 
@@ -127,7 +127,7 @@ def test_what_is_said_only_sometimes_is_refused():
     with pytest.raises(RunFailure, match=r"returned no info\['action_mask'\], and one at its first reset: give one"):
         gone.step(np.ones(1, np.float32))
     late = Env(Corridor("info", lambda place, at: [1, 1, 1] if at == 2 else None))
-    assert late.sizes.legal == 0
+    assert late.sizes.n_legal == 0
     late.reset(0)
     late.step(np.ones(1, np.float32))
     with pytest.raises(RunFailure, match=r"returned info\['action_mask'\], and none at its first reset: give one"):
@@ -206,7 +206,7 @@ VECTORS = {
 @pytest.mark.parametrize("kind", VECTORS)
 def test_in_a_vector_each_environment_says_it(kind, game):
     envs = make_envs(VECTORS[kind](game))
-    assert envs.sizes.legal == 9
+    assert envs.sizes.n_legal == 9
     rng, ends = np.random.default_rng(0), 0
     rows = np.stack([envs.begin(index, index) for index in range(3)])
     for _ in range(40):
@@ -216,8 +216,8 @@ def test_in_a_vector_each_environment_says_it(kind, game):
         actions = np.stack([envs.spaces.random(rng, row) for row in rows]).astype(np.float32)
         results = envs.step(actions)
         for index, result in enumerate(results):
-            ends += result.over
-            rows[index] = envs.begin(index, None) if result.over else result.obs
+            ends += result.done
+            rows[index] = envs.begin(index, None) if result.done else result.obs
     assert ends > 20
     full = next(iter(np.flatnonzero(rows[0, 9:] == 0)))
     with pytest.raises(RunFailure, match="is not legal in this state"):
@@ -234,7 +234,7 @@ def test_at_a_time_limit_what_is_legal_matters_still(kind, by):
     for _ in range(12):
         results = envs.step(np.ones((2, 1), np.float32))
     rows = np.stack([result.obs for result in results])
-    assert all(result.over and result.alive for result in results)
+    assert all(result.done and not result.terminated for result in results)
     place = rows[:, :5].argmax(axis=1)
     true = np.stack([place > 0, place >= 0, place < 4], axis=1)
     np.testing.assert_array_equal(rows[:, 5:], 1 if (kind, by) == ("SAME_STEP", "action_masks") else true)

@@ -301,8 +301,8 @@ def test_every_vector_gives_what_the_environments_give(kind):
         actions = rng.uniform(-1, 1, (3, 2)).astype(np.float32)
         for place, (one, other) in enumerate(zip(alone.step(actions), together.step(actions), strict=True)):
             np.testing.assert_array_equal(one.obs, other.obs)
-            assert one.over == other.over
-            if one.over and not resets_itself:
+            assert one.done == other.done
+            if one.done and not resets_itself:
                 np.testing.assert_array_equal(alone.begin(place, place), together.begin(place, place))
     together.close()
     alone.close()

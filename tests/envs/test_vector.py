@@ -105,7 +105,7 @@ def rounds(envs):
     for _ in range(13):
         results = envs.step(np.zeros((3, 1), np.float32))
         for place, result in enumerate(results):
-            if result.over:
+            if result.done:
                 envs.begin(place, place)
         found.append(results)
     envs.close()
@@ -138,10 +138,15 @@ def test_all_that_an_environment_says_is_the_same_in_a_vector(kind):
     together = rounds(make_envs(VECTORS[kind]()))
     for expected, found in zip(alone, together, strict=True):
         for one, other in zip(expected, found, strict=True):
-            assert (one.obs, one.reward, one.alive, one.over) == (other.obs, other.reward, other.alive, other.over)
+            assert (one.obs, one.reward, one.terminated, one.done) == (
+                other.obs,
+                other.reward,
+                other.terminated,
+                other.done,
+            )
             info = dict(other.info)
             if info.pop("episode", None) is not None:  # of gymnasium.wrappers.vector.RecordEpisodeStatistics
-                assert one.over
+                assert one.done
             assert info == one.info
 
 
@@ -186,12 +191,12 @@ def test_from_a_checkpoint_it_ends_with_the_same_bits(name, tmp_path):
     end, rows = loop.snapshot(), loop.replay.read(60, 150)
     loop.replay.count = 0
     saved = checkpoints.load(99, loop.snapshot(), loop.replay).snapshot
-    assert len({len(actions) for actions in saved.actions}) > 1, "the episodes are to be of unequal age"
+    assert len({len(actions) for actions in saved.episode_actions}) > 1, "the episodes are to be of unequal age"
     assert loop.restore(saved)
     list(loop)
     again = loop.snapshot()
     np.testing.assert_array_equal(loop.replay.read(60, 150), rows)
-    for part in ("state", "carry", "actions", "sums", "episodes", "next_actions"):
+    for part in ("state", "carry", "episode_actions", "metric_sums", "episode_numbers", "next_actions"):
         assert leaves_equal(getattr(again, part), getattr(end, part)), part
     assert again.evaluations == end.evaluations
     envs.close()

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mepg.core.normalise import normalised
+from mepg.core.normalise import with_normalised_obs
 from mepg.core.policies import best_proposal
-from mepg.core.types import Part, Sizes
+from mepg.core.types import Entry, Sizes
 from mepg.export.c import to_c
 from mepg.export.compiled import find_compiler, run_compiled
 from mepg.export.operations import trace
@@ -64,7 +64,7 @@ def test_and_so_do_its_variants(compiler, name, settings):
 
 def test_normalisation_is_part_of_the_program(compiler):
     agent, state = some_agent("me-sac")
-    agent = normalised(agent, SIZES)
+    agent = with_normalised_obs(agent, SIZES)
     state = agent.init(jax.random.key(0))._replace(
         agent=state, mean=jnp.array([3.0, -2.0, 0.1]), variance=jnp.array([9.0, 0.0, 1e-4])
     )
@@ -162,13 +162,13 @@ def test_files_that_include_it_get_a_copy_each_and_may_include_it_twice(compiler
     assert not compiles("both.c")
 
 
-def test_names_of_parts_that_c_could_not_tell_apart(compiler):
+def test_names_of_entries_that_c_could_not_tell_apart(compiler):
     """Of letters that C does not know, and of a comment that would end."""
     names = ["a.b", "a_b", "a b", "\u00e9t\u00e9 */ int x;"]
-    parts = tuple(Part(name, place, place + 1) for place, name in enumerate(names))
+    entries = tuple(Entry(name, place, place + 1) for place, name in enumerate(names))
     agent, state = some_agent("me-sac")
-    sizes = SIZES._replace(parts=parts[:3])
-    header = to_c(trace(agent.exploit, state, 3), sizes._replace(parts=parts), {})
+    sizes = SIZES._replace(entries=entries[:3])
+    header = to_c(trace(agent.exploit, state, 3), sizes._replace(entries=entries), {})
     offsets = dict(re.findall(r"#define (POLICY_OBS_\w+) (\d+)", header))
     assert sorted(offsets.values()) == ["0", "1", "2", "3"]
     run_compiled(compiler, header, sizes, OBS, 1, STRICT)

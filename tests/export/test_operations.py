@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mepg.algos import algorithms
-from mepg.core.normalise import normalised
+from mepg.core.normalise import with_normalised_obs
 from mepg.errors import UsageError
 from mepg.export.onnx import open_session, to_onnx
 from mepg.export.operations import trace
@@ -58,7 +58,7 @@ def test_and_so_do_its_variants(name, settings):
 def test_normalisation_is_part_of_the_program():
     pytest.importorskip("onnxruntime")
     agent, state = some_agent("me-sac")
-    agent = normalised(agent, SIZES)
+    agent = with_normalised_obs(agent, SIZES)
     state = agent.init(jax.random.key(0))._replace(
         agent=state, mean=jnp.array([3.0, -2.0, 0.1]), variance=jnp.array([9.0, 0.0, 1e-4])
     )

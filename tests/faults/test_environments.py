@@ -219,7 +219,7 @@ def test_what_is_common_and_harmless_is_taken(obs, reward, terminated):
     np.testing.assert_array_equal(outcome.obs, np.array(obs, np.float32))
     assert outcome.obs.dtype == np.float32
     assert outcome.reward == float(reward)
-    assert outcome.over == bool(terminated) == (not outcome.alive)
+    assert outcome.done == bool(terminated) == outcome.terminated
 
 
 def test_an_array_that_the_environment_writes_into_again():
@@ -366,7 +366,7 @@ def test_a_vector_environment_of_the_users(answer, says):
 
 
 def test_an_evaluation_does_not_wait_for_ever(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(evaluate, "LONGEST", 200)
+    monkeypatch.setattr(evaluate, "MAX_EPISODE_STEPS", 200)
     says = f"it has not ended, and {hostile.ID} has no time limit: give it one with gymnasium.register("
     monkeypatch.setenv("HOSTILE", "no end@evaluation")
     assert train(tmp_path / "a", "--steps", "120", "--eval-every", "40") == 1
@@ -380,7 +380,7 @@ def test_an_evaluation_does_not_wait_for_ever(tmp_path, monkeypatch, capsys):
 
 
 def test_a_time_limit_is_believed_however_long_it_is(monkeypatch):
-    monkeypatch.setattr(evaluate, "LONGEST", 20)
+    monkeypatch.setattr(evaluate, "MAX_EPISODE_STEPS", 20)
     gymnasium.register("Long-v0", entry_point=Odd, max_episode_steps=60)
     try:
         assert evaluate.play(lambda obs: obs, Env("Long-v0"), 0).length == 60
@@ -391,7 +391,7 @@ def test_a_time_limit_is_believed_however_long_it_is(monkeypatch):
 @pytest.mark.parametrize("discount", [0.99999, 0.9999999, 1.0])
 def test_an_inspection_does_not_wait_for_what_is_too_far_ahead(discount):
     ahead = steps_until_negligible(discount)
-    assert ahead is None or ahead <= evaluate.LONGEST
+    assert ahead is None or ahead <= evaluate.MAX_EPISODE_STEPS
 
 
 def test_a_training_episode_may_go_on_for_ever_and_is_resumed():
@@ -404,7 +404,7 @@ def test_a_training_episode_may_go_on_for_ever_and_is_resumed():
     again = make_loop(steps=3000, warmup=5000, replay_size=100, eval_every=5000, env=CountingEnv(None))
     again.replay.restore(2900, loop.replay.read(2900, 3000))
     assert again.restore(snapshot)
-    np.testing.assert_array_equal(again.snapshot().actions[0], snapshot.actions[0])
+    np.testing.assert_array_equal(again.snapshot().episode_actions[0], snapshot.episode_actions[0])
     np.testing.assert_array_equal(again.obs, loop.obs)
 
 

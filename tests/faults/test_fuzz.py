@@ -65,11 +65,11 @@ class Fuzz:
                 )
             metrics.add({"train/noise_one_mask": 0.5}, record.step)
         metrics.close()
-        self.like = self.loop.snapshot()
+        self.template = self.loop.snapshot()
         save_policy(self.folder, Identity(self.config, envs.spaces), self.loop.state, self.loop.step)
         self.folder.write_evaluations(self.config, self.loop.evaluations)
         summary = {"steps": 40, "seconds": 3.0, "eval_seconds": 1.0}
-        final = float(np.mean([episode.total for episode in self.loop.evaluations[40]]))
+        final = float(np.mean([episode.return_ for episode in self.loop.evaluations[40]]))
         self.folder.finish(self.config, {**summary, "final_return": final})
         found = inspect_run(self.folder, 1, 0)
         few = Trace(*(column[:3] for column in found.some))
@@ -108,7 +108,7 @@ class Fuzz:
         return read_state(self.folder, self.config, self.template)
 
     def checkpoint(self) -> object:
-        return self.checkpoints.load(30, self.like, Replay(16, self.loop.replay.sizes))
+        return self.checkpoints.load(30, self.template, Replay(16, self.loop.replay.sizes))
 
     def agent_of_checkpoint(self) -> object:
         return self.checkpoints.load_agent(30)
@@ -137,7 +137,7 @@ class Fuzz:
         if arguments.algorithm is None or arguments.env is None:
             raise SystemExit(2)  # as `train` does
         return Config.make(
-            arguments.algorithm, arguments.set, env=arguments.env, **flags.settings_from(arguments, Config)
+            arguments.algorithm, arguments.set, env=arguments.env, **flags.options_from(arguments, Config)
         )
 
 

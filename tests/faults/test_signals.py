@@ -53,7 +53,7 @@ VARIABLES = {
 # What a moment is called, by the functions that the signal finds on the stack: the first that fits.
 MOMENTS = {
     "finishing": {"session._finish"},
-    "saving": {"session._save"},
+    "saving": {"session._save_checkpoint"},
     "compiling": {"compiler.backend_compile_and_load"},
     "evaluating": {"loop.evaluate"},
     "resuming": {"session._resume"},

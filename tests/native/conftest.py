@@ -11,13 +11,13 @@ from mepg.algos import Algorithm, find
 from mepg.core.types import Sizes
 from mepg.native.check import compare
 from mepg.native.library import compile_function
-from mepg.native.processor import KNOWN, best
+from mepg.native.processor import KNOWN, best_instructions
 from mepg.training.program import Program
 from mepg.training.replay import layout, row_width
 
 # Wherever these tests run, they see the processor's best set of instructions and every lesser one.
 SIZES = Sizes(5, 3)
-HERE = [name for name, each in KNOWN.items() if each.needs <= best().needs]
+HERE = [name for name, each in KNOWN.items() if each.needs <= best_instructions().needs]
 
 
 def smaller(spec, **settings):
@@ -46,7 +46,7 @@ class Case:
 
     def learn(self, leaves, rows, numbers, memory, obs, step, k_update, k_act):
         """What `Program` compiles."""
-        return self.program._update_and_choose(leaves, rows, numbers, memory, obs, step, k_update, k_act)
+        return self.program._learn_impl(leaves, rows, numbers, memory, obs, step, k_update, k_act)
 
     def arguments(self, step):
         rows = self._rng.uniform(-1, 1, (self._rows, row_width(self._sizes))).astype(np.float32)

@@ -13,7 +13,7 @@ from jax.interpreters import mlir
 from mepg.algos import algorithms
 from mepg.native import library
 from mepg.native.lowering import Lowering
-from mepg.native.processor import best
+from mepg.native.processor import best_instructions
 from mepg.run.session import Session
 from mepg.training.config import Config
 from tests.conftest import KINDS, all_but_slow
@@ -31,16 +31,16 @@ def test_every_algorithm_becomes_c_plus_plus(name):
     _, _, memory, obs, step, _, key = given
     for function, arguments, state in (
         (case.learn, given, "written"),
-        (case.program._choose, (memory, obs, step, key), "read"),
-        (case.program._act, (obs,), "read"),
+        (case.program._explore_impl, (memory, obs, step, key), "read"),
+        (case.program._exploit_impl, (obs,), "read"),
     ):
-        assert "run(" in library.generate(function, (case.leaves, *arguments), state, best(), 1).text
+        assert "run(" in library.generate(function, (case.leaves, *arguments), state, best_instructions(), 1).text
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("group", GROUPS)
 def test_ordinary_functions_become_c_plus_plus(group):
-    assert "run(" in library.generate(together(group), (GIVEN,), "none", best(), 1).text
+    assert "run(" in library.generate(together(group), (GIVEN,), "none", best_instructions(), 1).text
 
 
 def primitive(name, results, lowering):

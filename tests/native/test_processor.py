@@ -19,7 +19,7 @@ from mepg.native.processor import KNOWN
 )
 def test_the_best_that_the_processor_has(extensions, name, monkeypatch):
     monkeypatch.setattr(processor, "processor_extensions", lambda: extensions)
-    assert processor.best() is KNOWN[name]
+    assert processor.best_instructions() is KNOWN[name]
 
 
 def test_each_set_has_flags_for_what_it_needs():

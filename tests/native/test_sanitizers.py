@@ -13,7 +13,7 @@ from mepg.algos import algorithms
 from mepg.core.types import Sizes
 from mepg.native import build
 from mepg.native.library import State, as_words, compile_function
-from mepg.native.processor import best
+from mepg.native.processor import best_instructions
 
 from .conftest import Case
 from .test_ordinary_jax import GIVEN, GROUPS, together
@@ -53,7 +53,7 @@ def run(case, folder, compiler, flags, threads=1, calls=3):
         "-pthread",
         *flags,
     ]
-    parts = [*best().flags, f"-I{KERNELS}", "-o", str(folder / "program"), str(folder / "program.cpp")]
+    parts = [*best_instructions().flags, f"-I{KERNELS}", "-o", str(folder / "program"), str(folder / "program.cpp")]
     made = subprocess.run([*command, *parts, str(HERE / "harness.cpp")], capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr[-3000:]
     ran = subprocess.run(

@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 
-from mepg.run.inspection import LEVELS, Inspection, MaskNoise, Trace
+from mepg.run.inspection import LEVELS, Inspection, ResidualVariances, Trace
 from mepg.run.session import summary
 from mepg.storage.checkpoint import TimeSpent
 from mepg.storage.files import checksum, read_sealed, write_sealed
@@ -62,7 +62,7 @@ def make_inspection(**changes):
     found = Inspection(
         run="mine", algorithm="me-sac", env="Pendulum-v1", seed=0, step=10, episodes=1, steps=2, left_out=3, bias=-0.5,
         error=0.7, spread=0.5, coverage=[0.5] * len(LEVELS), first=trace, some=trace,
-        noise=MaskNoise([10], [2.0], [5.0]), followed=2.0, beta=None,
+        noise=ResidualVariances([10], [2.0], [5.0]), followed=2.0, beta=None,
     )  # fmt: skip
     return found._replace(**changes)
 

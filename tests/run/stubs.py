@@ -21,7 +21,7 @@ SIZES = Sizes(obs=1, action=1)
 
 
 class CountingEnv:
-    """Observes how far it is; ends after `ends_after` steps (alive or not), never otherwise. Reward 1."""
+    """Observes how far it is; ends after `ends_after` steps (terminated or truncated), never otherwise. Reward 1."""
 
     def __init__(self, ends_after=None, terminal=True):
         numbers = gymnasium.spaces.Box(-1, 1, (1,))
@@ -39,8 +39,8 @@ class CountingEnv:
     def step(self, action):
         self.taken.append(float(action[0]))
         self.at += 1
-        over = self.at == self.ends_after
-        return StepResult(np.array([self.at], np.float32), 1.0, not (over and self.terminal), over)
+        done = self.at == self.ends_after
+        return StepResult(np.array([self.at], np.float32), 1.0, done and self.terminal, done)
 
 
 def stub_agent(seen=None):

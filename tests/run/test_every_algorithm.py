@@ -59,13 +59,13 @@ def check(name, backend, tmp_path):
 
     loop.replay.count = 0
     saved = checkpoints.load(61, loop.snapshot(), loop.replay).snapshot
-    assert len(saved.actions[0]) > 0, "step 61 is to be inside an episode"
-    assert 0 < saved.episodes[0] < end.episodes[0], "episodes are to end before it and after it"
+    assert len(saved.episode_actions[0]) > 0, "step 61 is to be inside an episode"
+    assert 0 < saved.episode_numbers[0] < end.episode_numbers[0], "episodes are to end before it and after it"
     assert loop.restore(saved)
     assert [record.step for record in loop] == list(range(62, 101))
     again = loop.snapshot()
     np.testing.assert_array_equal(loop.replay.read(40, 100), rows)
-    for part in ("state", "carry", "actions", "sums"):
+    for part in ("state", "carry", "episode_actions", "metric_sums"):
         assert leaves_equal(getattr(again, part), getattr(end, part)), part
     assert again.evaluations == end.evaluations
     assert list(end.evaluations) == [50, 100]

@@ -14,7 +14,7 @@ from mepg.run.inspection import (
     discounted_returns,
     inspect_run,
     read_inspection,
-    read_noise,
+    read_residual_variances,
     steps_until_negligible,
     write_inspection,
 )
@@ -158,10 +158,10 @@ def test_file_and_back_and_what_is_not_one(limited):
     )
     folder.finish(folder.config(), {})
     policy = load_policy(folder, Env("SteadyLimited-v0").spaces)
-    found = found._replace(noise=read_noise(folder, policy))
+    found = found._replace(noise=read_residual_variances(folder, policy))
     folder.metrics_file.write_text(folder.metrics_file.read_text().replace("0.5", "0.6"))
     with pytest.raises(UsageError, match=r"metrics\.csv does not match its checksum"):
-        read_noise(folder, policy)
+        read_residual_variances(folder, policy)
     assert found.noise == ([2000, 4000], [0.5, 1], [1.5, 4])
     assert found.noise_ratio == 4
     write_inspection(folder, found)

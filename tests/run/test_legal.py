@@ -45,7 +45,7 @@ def run(request, tmp_path_factory):
 def test_it_says_what_it_is_for(run):
     assert json.loads((run / "run.json").read_text())["legal_actions"] is True
     spaces = Folder(run).identity().spaces
-    assert spaces.sizes.legal == 9
+    assert spaces.sizes.n_legal == 9
 
 
 def test_it_is_played_verified_and_looked_into(run, capsys):

@@ -69,7 +69,7 @@ def record(loop):
     end = loop.snapshot()
     rows = loop.replay.read(0, STEPS)
     loop.envs.close()
-    return rows, end.actions, end.next_actions, end.state, end.recent
+    return rows, end.episode_actions, end.next_actions, end.state, end.recent_episodes
 
 
 @pytest.mark.parametrize(("tidy", "scribbles"), [(Tidy, Scribbles), (TidyWide, ScribblesWide)])

@@ -13,7 +13,7 @@ import pytest
 
 from mepg.storage.files import read_arrays
 from mepg.storage.folder import Folder
-from mepg.training.data import digest
+from mepg.training.data import digest_arrays
 from tests.conftest import HOPPER, PENDULUM
 from tests.run.processes import (
     assert_same_run,
@@ -71,7 +71,7 @@ def test_kill_9_of_a_run_that_began_with_data(share, env, settings, tmp_path):
     process.communicate()
     assert not checkpoints(tmp_path / "killed")
     check_kills("me-sac", env, ["replay_size=400", *settings], extra, tmp_path)
-    assert Folder(tmp_path / "killed").config().data_sha256 == digest(record(env, episodes=1))
+    assert Folder(tmp_path / "killed").config().data_sha256 == digest_arrays(record(env, episodes=1))
 
 
 @pytest.mark.faults

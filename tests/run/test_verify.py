@@ -36,12 +36,12 @@ def verdict(*differences, elsewhere=(), learned=False, policies=()):
 def test_the_same_bits_are_true_wherever_they_were_computed():
     for elsewhere in ((), ("processor: another then",)):
         found = verdict(elsewhere=elsewhere)
-        assert (found.exact, found.agrees, found.departs) == (True, True, None)
+        assert (found.exact, found.agrees, found.first_large_step) == (True, True, None)
 
 
 def test_on_the_same_machine_no_digit_may_differ():
     found = verdict(difference(5.0, 5.0 + 1e-9), learned=True)
-    assert (found.exact, found.agrees, found.departs) == (False, False, None)
+    assert (found.exact, found.agrees, found.first_large_step) == (False, False, None)
 
 
 def test_elsewhere_small_differences_are_rounding_and_large_ones_only_after_some_learning():
@@ -49,7 +49,7 @@ def test_elsewhere_small_differences_are_rounding_and_large_ones_only_after_some
     there = ["processor: another then"]
     assert verdict(small, elsewhere=there).agrees
     assert verdict(small, large, elsewhere=there, learned=True).agrees
-    assert verdict(small, large, elsewhere=there).departs == 2000
+    assert verdict(small, large, elsewhere=there).first_large_step == 2000
     assert not verdict(small, large, elsewhere=there).agrees, "nothing had been learned whose rounding could grow"
 
 

@@ -14,7 +14,7 @@ from mepg.storage.data import read_data, with_data
 from mepg.storage.files import read_arrays
 from mepg.storage.folder import Folder
 from mepg.training.config import Config, SessionOptions
-from mepg.training.data import digest
+from mepg.training.data import digest_arrays
 from tests.run import stubs  # noqa: F401
 from tests.training.recordings import record
 
@@ -51,7 +51,7 @@ def test_columns_of_an_npz(tmp_path):
         np.testing.assert_array_equal(found.columns[name], column)
         assert found.columns[name].dtype == column.dtype
     np.savez(tmp_path / "b.npz", **{name: np.asfortranarray(column) for name, column in reversed(columns.items())})
-    assert read_data(str(tmp_path / "b.npz")).sha256 == found.sha256 == digest(columns)
+    assert read_data(str(tmp_path / "b.npz")).sha256 == found.sha256 == digest_arrays(columns)
 
 
 @pytest.mark.parametrize(("name", "first", "last"), [("kept", 26, 90), ("unfinished", 0, 50)])

@@ -155,9 +155,9 @@ def test_what_a_file_held_when_it_was_sealed(tmp_path):
 
 @pytest.mark.parametrize("value", [True, 1.0, -1, 2**53, "3", None])
 def test_numbers_of_things_in_json(value):
-    assert files.count(3) == 3
+    assert files.parse_count(3) == 3
     with pytest.raises(ValueError, match="is not a count"):
-        files.count(value)
+        files.parse_count(value)
 
 
 def test_arrays_come_back_and_nothing_else_does(tmp_path):
@@ -196,9 +196,9 @@ def test_sealed_arrays_say_what_they_are(tmp_path):
 
 def test_an_environments_module_is_not_trusted_for_being_named(tmp_path):
     file = tmp_path / "run.json"
-    assert files.trusted("Pendulum-v1", None, file) == "Pendulum-v1"
-    assert files.trusted("tests.run.stubs:StubPlain-v0", "tests.run.stubs:StubPlain-v0", file)
+    assert files.require_trusted_env("Pendulum-v1", None, file) == "Pendulum-v1"
+    assert files.require_trusted_env("tests.run.stubs:StubPlain-v0", "tests.run.stubs:StubPlain-v0", file)
     with pytest.raises(UsageError, match="if you trust it, add --env nobody_knows:X-v0"):
-        files.trusted("nobody_knows:X-v0", None, file)
+        files.require_trusted_env("nobody_knows:X-v0", None, file)
     with pytest.raises(UsageError, match="names the environment Pendulum-v1, not Hopper-v5"):
-        files.trusted("Pendulum-v1", "Hopper-v5", file)
+        files.require_trusted_env("Pendulum-v1", "Hopper-v5", file)

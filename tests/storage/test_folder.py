@@ -67,7 +67,7 @@ def test_a_result_is_this_runs_and_seals_what_was_measured(tmp_path):
     folder.write_evaluations(CONFIG, evaluations)
     assert folder.evaluations(CONFIG) == evaluations
     folder.finish(CONFIG, {"final_return": 3.5})
-    assert folder.finished(CONFIG) == {"final_return": 3.5}
+    assert folder.summary_if_finished(CONFIG) == {"final_return": 3.5}
     other = Config.make("me-sac", env="Pendulum-v1", seed=1)
     with pytest.raises(UsageError, match="it is another run's"):
         folder.result(other)

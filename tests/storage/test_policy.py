@@ -51,11 +51,11 @@ def test_it_is_the_policy_that_was_evaluated(run, monkeypatch):
     env, folder = Env("Pendulum-v1"), Folder(run)
     policy = load_policy(folder, env.spaces, best=True)
     again = play(policy.act, env, episode_seed(0, "eval", policy.step, 0))
-    assert again.total == pytest.approx(policy.best_return, abs=1e-4)
+    assert again.return_ == pytest.approx(policy.best_return, abs=1e-4)
 
 
 def test_it_is_the_same_after_a_kill(run, tmp_path, monkeypatch):
-    keep = sessions.Session._store
+    keep = sessions.Session._write_record
 
     def stop_after(self, record):
         keep(self, record)
@@ -63,7 +63,7 @@ def test_it_is_the_same_after_a_kill(run, tmp_path, monkeypatch):
             self.stop(15)
 
     with monkeypatch.context() as patch:
-        patch.setattr(sessions.Session, "_store", stop_after)
+        patch.setattr(sessions.Session, "_write_record", stop_after)
         assert main([*TRAIN, "--out", str(tmp_path / "run")]) == 143
     assert main([*TRAIN, "--out", str(tmp_path / "run")]) == 0
     assert (tmp_path / "run" / "best.safetensors").read_bytes() == (run / "best.safetensors").read_bytes()

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from mepg.core.types import Part, Sizes
+from mepg.core.types import Entry, Sizes
 from mepg.errors import UsageError
 from mepg.settings import digest, to_json
-from mepg.training.config import COUNT, Config, SessionOptions, check_settings, setting, settings_of
+from mepg.training.config import COUNT, Config, SessionOptions, check_options, option, options_of
 
 GOOD = Config.make("me-sac", env="Pendulum-v1").to_json()
 
@@ -34,7 +34,7 @@ def test_what_a_file_says_is_checked(change, says):
 
 
 def test_what_a_file_does_not_say_has_its_default():
-    for name in settings_of(Config):
+    for name in options_of(Config):
         without = {key: value for key, value in GOOD.items() if key != name}
         assert Config.from_json(without) == Config.from_json(GOOD)
 
@@ -53,7 +53,7 @@ def test_a_fingerprint_is_made_from_what_differs_from_the_defaults():
 def test_how_long_a_run_is_to_be_is_no_part_of_what_it_is():
     longer = Config.from_json({**GOOD, "steps": 2 * GOOD["steps"]})
     assert longer.fingerprint == Config.from_json(GOOD).fingerprint
-    assert longer.identity() == Config.from_json(GOOD).identity()
+    assert longer.without_length() == Config.from_json(GOOD).without_length()
 
 
 @pytest.mark.parametrize("timeout", [0, -1.0, float("inf"), float("nan")])
@@ -66,21 +66,21 @@ def test_a_sitting_is_checked_in_the_same_way(timeout):
 def test_every_kind_of_setting():
     @dataclass(frozen=True)
     class Some:
-        word: str = setting("yes", "any word", "WORD")
-        rate: float = setting(0.5, "a rate", "X", COUNT)
-        names: tuple[str, ...] = setting((), "names", "NAME,...")
+        word: str = option("yes", "any word", "WORD")
+        rate: float = option(0.5, "a rate", "X", COUNT)
+        names: tuple[str, ...] = option((), "names", "NAME,...")
         plain: int = 3  # not for people
 
-    assert {name: about.kind for name, about in settings_of(Some).items()} == {
+    assert {name: option.value_type for name, option in options_of(Some).items()} == {
         "word": str,
         "rate": float,
         "names": tuple,
     }
-    check_settings(Some(rate=2))
+    check_options(Some(rate=2))
     with pytest.raises(UsageError, match="word must be text, not 3"):
-        check_settings(Some(word=3, rate=2))
+        check_options(Some(word=3, rate=2))
     with pytest.raises(UsageError, match="names must be a list of names, not 'csv'"):
-        check_settings(Some(names="csv", rate=2))
+        check_options(Some(names="csv", rate=2))
 
 
 def test_configs_from_files_are_checked(tmp_path):
@@ -93,8 +93,8 @@ def test_configs_from_files_are_checked(tmp_path):
             Config.from_json({**good, **change})
 
 
-PARTS = tuple(Part(name, 2 * place, 2 * place + 2) for place, name in enumerate(["arm.left", "arm.right", "goal"]))
-SEEN = Sizes(6, 1, "box", PARTS)
+ENTRIES = tuple(Entry(name, 2 * place, 2 * place + 2) for place, name in enumerate(["arm.left", "arm.right", "goal"]))
+SEEN = Sizes(6, 1, "box", ENTRIES)
 
 
 def config_that_sees(*names, algorithm="me-sac"):
@@ -107,34 +107,36 @@ def test_the_order_of_names_does_not_matter():
     assert one.fingerprint == other.fingerprint
     assert Config.from_json(json.loads(json.dumps(one.to_json()))) == one
     plain = Config.make("me-sac", env="Any-v0")
-    assert "actor_obs" not in plain.identity(defaults=False), "older runs keep their fingerprints"
+    assert "actor_obs" not in plain.without_length(defaults=False), "older runs keep their fingerprints"
 
 
 @pytest.mark.parametrize(
-    ("names", "parts"),
+    ("names", "places"),
     [(["goal"], [2]), (["goal", "arm.left"], [0, 2]), (["arm"], [0, 1]), (["arm", "arm.left"], [0, 1])],
 )
-def test_a_view_is_made_of_named_parts(names, parts):
-    seen = config_that_sees(*names).with_view(SEEN)
-    assert seen.actor_parts == tuple(PARTS[place] for place in parts)
-    assert seen.actor_obs == 2 * len(parts)
+def test_actor_entries_are_found_by_name(names, places):
+    seen = config_that_sees(*names).with_actor_entries(SEEN)
+    assert seen.actor_entries == tuple(ENTRIES[place] for place in places)
+    assert seen.actor_obs_width == 2 * len(places)
     row = np.arange(6.0)
-    np.testing.assert_array_equal(seen.seen(row), np.concatenate([row[2 * place : 2 * place + 2] for place in parts]))
+    np.testing.assert_array_equal(
+        seen.actor_input(row), np.concatenate([row[2 * place : 2 * place + 2] for place in places])
+    )
 
 
-def test_a_view_of_everything_is_none():
-    assert config_that_sees("arm", "goal").with_view(SEEN) == SEEN
+def test_all_entries_are_as_none():
+    assert config_that_sees("arm", "goal").with_actor_entries(SEEN) == SEEN
 
 
 def test_a_policy_has_to_see_something():
-    sizes = Sizes(2, 1, "box", (Part("goal", 0, 2), Part("nothing", 2, 2)))
+    sizes = Sizes(2, 1, "box", (Entry("goal", 0, 2), Entry("nothing", 2, 2)))
     with pytest.raises(UsageError, match="actor-obs: nothing of Any-v0 is empty"):
-        config_that_sees("nothing").with_view(sizes)
-    assert config_that_sees("nothing", "goal").with_view(sizes).actor_obs == 2
+        config_that_sees("nothing").with_actor_entries(sizes)
+    assert config_that_sees("nothing", "goal").with_actor_entries(sizes).actor_obs_width == 2
 
 
 def test_a_name_that_looks_like_a_flag_can_be_typed():
-    actor_obs = settings_of(Config)["actor_obs"]
+    actor_obs = options_of(Config)["actor_obs"]
     assert actor_obs.as_flag(("goal", "a b")) == "--actor-obs 'goal,a b'"
     assert actor_obs.as_flag(("-x", "y")) == "--actor-obs=-x,y"
 
@@ -163,11 +165,11 @@ def test_data_is_what_it_holds_and_not_where_it_was():
     here, there = (replace(plain, data=path, data_sha256="0" * 64) for path in ("here.npz", "there.npz"))
     assert here == there
     assert here.fingerprint == there.fingerprint != plain.fingerprint
-    assert "data" not in here.identity()
+    assert "data" not in here.without_length()
     assert Config.from_json(json.loads(json.dumps(there.to_json()))).data == "there.npz"
     others = [replace(here, data_sha256="1" * 64), replace(here, data_share=0.5), replace(here, data_share=0.25)]
     assert len({config.fingerprint for config in (here, *others)}) == 4
-    assert Config.from_json({**others[1].identity(), "steps": others[1].steps}) == others[1], (
+    assert Config.from_json({**others[1].without_length(), "steps": others[1].steps}) == others[1], (
         "as a policy's file has it"
     )
 

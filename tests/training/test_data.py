@@ -7,7 +7,7 @@ import pytest
 from mepg.core.types import Sizes
 from mepg.envs.spaces import Spaces
 from mepg.errors import UsageError
-from mepg.training.data import Recording, StoredReplay, digest
+from mepg.training.data import Recording, StoredReplay, digest_arrays
 from mepg.training.replay import unpack
 from tests.envs.games import LegalNoughts
 from tests.run.stubs import CountingEnv, make_loop
@@ -137,11 +137,14 @@ def test_the_digest_is_of_everything():
     again = {name: column.copy() for name, column in reversed(GOOD.items())}
     assert Recording("it", GOOD).sha256 == Recording("there", again).sha256, "not of its name, nor of an order"
     again["rewards"][7] = np.nextafter(again["rewards"][7], np.inf)
-    digests = {digest(columns) for columns in (GOOD, again, {"a": GOOD["rewards"]}, {"b": GOOD["rewards"]})}
-    digests |= {digest({"a": GOOD["rewards"].reshape(5, 10)}), digest({"a": GOOD["rewards"].view(np.int64)})}
+    digests = {digest_arrays(columns) for columns in (GOOD, again, {"a": GOOD["rewards"]}, {"b": GOOD["rewards"]})}
+    digests |= {
+        digest_arrays({"a": GOOD["rewards"].reshape(5, 10)}),
+        digest_arrays({"a": GOOD["rewards"].view(np.int64)}),
+    }
     assert len(digests) == 6
     turned = {"a": np.arange(6).reshape(2, 3)}
-    assert digest(turned) == digest({"a": np.asfortranarray(turned["a"])})
+    assert digest_arrays(turned) == digest_arrays({"a": np.asfortranarray(turned["a"])})
 
 
 def test_rows_of_another_run_need_the_same_spaces_and_steps():

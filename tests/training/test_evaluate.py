@@ -13,7 +13,7 @@ from tests.run.test_ownership import Scribbles
 
 def test_an_evaluated_policy_keeps_its_action():
     action = np.array([0.5], np.float32)
-    totals = {play(lambda obs: action, Env(Scribbles()), seed=0).total for _ in range(3)}
+    totals = {play(lambda obs: action, Env(Scribbles()), seed=0).return_ for _ in range(3)}
     assert len(totals) == 1
     assert action[0] == 0.5
 
@@ -27,7 +27,7 @@ def test_an_episode_is_added_up_and_seen_from_its_first_step_on():
 
 
 def test_what_does_not_end_is_given_up_unless_a_limit_is_known(monkeypatch):
-    monkeypatch.setattr(evaluate, "LONGEST", 20)
+    monkeypatch.setattr(evaluate, "MAX_EPISODE_STEPS", 20)
     with pytest.raises(RunFailure, match="after 20 steps of an evaluation episode: it has not ended, and Counting-v0"):
         play(lambda obs: obs * 0, CountingEnv(), 0)
     limited = CountingEnv(60)

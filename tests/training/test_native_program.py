@@ -49,7 +49,11 @@ def test_what_auto_came_to_is_what_is_stored(native, tmp_path):
     assert Folder(tmp_path / "a").config() == NATIVE
     assert Folder(tmp_path / "a").versions()["compiler"] == build.compiler_version()
     assert go(CONFIG, tmp_path / "a") == ["resumed at step 50"]
-    assert Folder(tmp_path / "a").finished(CONFIG) == Folder(tmp_path / "a").finished(NATIVE) is not None
+    assert (
+        Folder(tmp_path / "a").summary_if_finished(CONFIG)
+        == Folder(tmp_path / "a").summary_if_finished(NATIVE)
+        is not None
+    )
     with pytest.raises(UsageError, match="backend=native there, xla here"):
         Session(XLA, tmp_path / "a")
 

@@ -25,7 +25,7 @@ from mepg.errors import UsageError, one_line, unknown
 from mepg.settings import apply_settings, describe
 
 
-class LoopSettings(Protocol):
+class LoopFields(Protocol):
     """What training reads of any spec, a frozen dataclass. All else in it is for the algorithm's mathematics.
 
     `mepg inspect` also reads `discount`, the gamma of the returns that Q is compared with.
@@ -41,7 +41,7 @@ class LoopSettings(Protocol):
     def updates_per_step(self) -> int: ...
 
 
-LOOP_SETTINGS = ("batch_size", "replay_size", "warmup", "updates_per_step")
+LOOP_FIELDS = ("batch_size", "replay_size", "warmup", "updates_per_step")
 
 
 @runtime_checkable
@@ -54,7 +54,7 @@ class MultiStep(Protocol):
     def discount(self) -> float: ...
 
 
-def steps_of(spec: Any) -> tuple[int, float]:
+def n_step_and_discount(spec: Any) -> tuple[int, float]:
     """Its n_step and discount; 1 step, with any discount, for a spec without."""
     return (spec.n_step, spec.discount) if isinstance(spec, MultiStep) else (1, 1.0)
 
@@ -80,7 +80,7 @@ def is_stochastic(spec: object) -> bool:
     return isinstance(spec, Stochastic) and bool(spec.stochastic)
 
 
-def asks_critics(spec: object) -> bool:
+def explores_with_critics(spec: object) -> bool:
     """Whether its exploration asks the critics which of several proposals is best."""
     return isinstance(spec, ActorSpec) and spec.explores_with_critics
 
@@ -96,7 +96,7 @@ ACTION_KINDS = {"box": "a Box of actions", "discrete": "Discrete actions"}
 class Algorithm(NamedTuple):
     """What a name stands for: a spec, one line about it, and the `parent` that `mepg show` compares it with."""
 
-    spec: LoopSettings  # and whatever `build` needs
+    spec: LoopFields  # and whatever `build` needs
     summary: str
     parent: str | None = None
     build: Callable[[Any, Sizes], Agent] = agent.build
@@ -181,10 +181,10 @@ def require_actions(name: str, sizes: Sizes, env: str) -> None:
     if kind in kinds:
         return
     able = [other for other, algorithm in algorithms().items() if kind in algorithm.actions]
-    way_out = f"use {', '.join(able)}" if able else "none of the algorithms in `mepg list` can use it"
+    hint = f"use {', '.join(able)}" if able else "none of the algorithms in `mepg list` can use it"
     raise UsageError(
         f"{name} needs {' or '.join(ACTION_KINDS[each] for each in kinds)}; "
-        f"{env} has {'a Box' if kind == 'box' else f'Discrete({sizes.action})'}: {way_out}"
+        f"{env} has {'a Box' if kind == 'box' else f'Discrete({sizes.action})'}: {hint}"
     )
 
 
@@ -192,7 +192,7 @@ def require_policy_alone(name: str, agent: Agent, policy: Callable[[Any, Array],
     """Refuse an algorithm whose policy cannot act on what it is to see alone, because it asks critics that see more."""
     state = jax.eval_shape(agent.init, jax.random.key(0))
     try:
-        jax.eval_shape(policy, state, jax.ShapeDtypeStruct((1, sizes.of_policy.obs_width), jnp.float32))
+        jax.eval_shape(policy, state, jax.ShapeDtypeStruct((1, sizes.policy_sizes.obs_width), jnp.float32))
     except (TypeError, ValueError):  # shapes that do not fit
         raise UsageError(
             f"actor-obs: {name} acts on all that its critics see; use an algorithm with a policy of its own, such as "
@@ -236,7 +236,7 @@ def _check(name: str, algorithm: Algorithm) -> None:
     if not is_dataclass(spec) or isinstance(spec, type) or not type(spec).__dataclass_params__.frozen:
         raise UsageError(f"algorithm {name!r}: its spec has to be a frozen dataclass, not {spec!r:.80}")
     there = {field.name for field in fields(spec)}
-    for needed in LOOP_SETTINGS:
+    for needed in LOOP_FIELDS:
         if needed not in there or not _is_whole(getattr(spec, needed)):
             raise UsageError(f"algorithm {name!r}: its spec needs the field {needed}, a whole number")
     if isinstance(spec, MultiStep) and not (_is_whole(spec.n_step) and spec.n_step >= 1):

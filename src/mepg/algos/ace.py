@@ -24,7 +24,7 @@ from mepg.core.spec import Spec, derive, require
 from mepg.core.types import Agent, Array, Batch, Beliefs, Key, Metrics, Posterior, Sizes, Trainable
 from mepg.core.update import Actor, adam_step, as_metrics, init_trainable, policy_loss, polyak
 
-Learners = Literal["all", "chosen"]  # the actors that learn at a state; `chosen`: only the one that is followed there
+TrainedActors = Literal["all", "chosen"]  # those that learn at a state; `chosen`: only the one that is followed there
 
 
 def is_best(values: Array) -> Array:
@@ -40,7 +40,7 @@ class AceFlat(Spec):
     """Any spec, with several actors."""
 
     actors: int = 5  # K
-    learners: Learners = "all"
+    learners: TrainedActors = "all"
 
     def __post_init__(self) -> None:
         require(1 <= self.actors <= 100, "actors", "in [1, 100]", self.actors)
@@ -63,7 +63,7 @@ def several_actors(spec: AceFlat, sizes: Sizes, critics: Critics) -> Actor:
     def propose(phi: Mlp, obs: Array, key: Key) -> tuple[Array, Array]:
         """[K, B, A], [K, B]"""
         keys = jax.random.split(key, spec.actors)
-        return jax.vmap(lambda one, k: policy.sample(one, obs, k))(phi, keys)
+        return jax.vmap(lambda phi_i, k: policy.sample(phi_i, obs, k))(phi, keys)
 
     def sample(phi: Mlp, theta: Mlp, obs: Array, key: Key) -> tuple[Array, Array]:
         proposals, log_prob = propose(phi, obs, key)
@@ -71,7 +71,7 @@ def several_actors(spec: AceFlat, sizes: Sizes, critics: Critics) -> Actor:
         return best_proposal(proposals, values), best_proposal(log_prob, values)
 
     def mode(phi: Mlp, theta: Mlp, obs: Array) -> Array:
-        proposals = jax.vmap(lambda one: policy.mode(one, obs))(phi)
+        proposals = jax.vmap(lambda phi_i: policy.mode(phi_i, obs))(phi)
         return best_proposal(proposals, value(theta, obs, proposals))
 
     def loss(
@@ -81,9 +81,9 @@ def several_actors(spec: AceFlat, sizes: Sizes, critics: Critics) -> Actor:
         weights = jnp.broadcast_to(weight, (spec.actors, len(obs)))
         if spec.learners == "chosen":
             weights *= is_best(value(theta, obs, propose(phi, obs, key)[0]))
-        losses, log_prob = jax.vmap(lambda one, k, w: policy_loss(policy, critics, one, theta, mask, alpha, obs, k, w))(
-            phi, jax.random.split(key, spec.actors), weights
-        )
+        losses, log_prob = jax.vmap(
+            lambda phi_i, k, w: policy_loss(policy, critics, phi_i, theta, mask, alpha, obs, k, w)
+        )(phi, jax.random.split(key, spec.actors), weights)
         return losses.sum(), log_prob
 
     return Actor(lambda key: jax.vmap(policy.init)(jax.random.split(key, spec.actors)), sample, mode, loss)
@@ -114,7 +114,7 @@ class Ace:
     """The authors' settings."""
 
     actors: int = 5  # K
-    learners: Learners = "all"
+    learners: TrainedActors = "all"
     depth: int = 2  # of the tree: 1 asks the critic alone
     exploration: OrnsteinUhlenbeck | None = OrnsteinUhlenbeck()
     layer_norm: bool = False  # on the critic's hidden layer
@@ -147,7 +147,7 @@ class Ace:
             object.__setattr__(self, "exploration", None)
 
 
-class Networks(NamedTuple):
+class AceNetworks(NamedTuple):
     """All of ACE's networks. All but the encoder see z = tanh(encoder(s)) in place of s."""
 
     encoder: Layer
@@ -167,12 +167,12 @@ class AceState(NamedTuple):
 class Tree(NamedTuple):
     """What ACE's networks compute, as pure functions of them."""
 
-    init: Callable[[Key], Networks]
-    encode: Callable[[Networks, Array], Array]  # s -> z, [B, Z]
-    propose: Callable[[Networks, Array], Array]  # z -> what each actor would do, [K, B, A]
-    imagine: Callable[[Networks, Array, Array], tuple[Array, Array]]  # z, a -> the reward and z' that are expected
-    value: Callable[[Networks, Array, Array], Array]  # z, a -> Q_d(z, a), [B]
-    values: Callable[[Networks, Array, Array], Array]  # z, proposals -> Q_d of each, [K, B]
+    init: Callable[[Key], AceNetworks]
+    encode: Callable[[AceNetworks, Array], Array]  # s -> z, [B, Z]
+    propose: Callable[[AceNetworks, Array], Array]  # z -> what each actor would do, [K, B, A]
+    imagine: Callable[[AceNetworks, Array, Array], tuple[Array, Array]]  # z, a -> the reward and z' that are expected
+    value: Callable[[AceNetworks, Array, Array], Array]  # z, a -> Q_d(z, a), [B]
+    values: Callable[[AceNetworks, Array, Array], Array]  # z, proposals -> Q_d of each, [K, B]
 
 
 def make_tree(spec: Ace, sizes: Sizes) -> Tree:
@@ -187,9 +187,9 @@ def make_tree(spec: Ace, sizes: Sizes) -> Tree:
     critic = network(code + sizes.action, width, 1, layer_norm=spec.layer_norm)
     reward = network(code + sizes.action, width, 1)
 
-    def init(key: Key) -> Networks:
+    def init(key: Key) -> AceNetworks:
         k_encoder, k_actors, k_critic, k_reward, k_first, k_second = jax.random.split(key, 6)
-        return Networks(
+        return AceNetworks(
             encoder=encoder.init(k_encoder)[0],
             actors=_near_zero(init_ensemble(actor, spec.actors, k_actors)),
             critic=_near_zero(critic.init(k_critic)),
@@ -197,18 +197,18 @@ def make_tree(spec: Ace, sizes: Sizes) -> Tree:
             transition=(first.init(k_first)[0], second.init(k_second)[0]),
         )
 
-    def encode(net: Networks, obs: Array) -> Array:
+    def encode(net: AceNetworks, obs: Array) -> Array:
         return jnp.tanh(encoder.apply((net.encoder,), obs))
 
-    def propose(net: Networks, z: Array) -> Array:
+    def propose(net: AceNetworks, z: Array) -> Array:
         return jnp.tanh(jax.vmap(lambda layers: actor.apply(layers, z))(net.actors))
 
-    def imagine(net: Networks, z: Array, action: Array) -> tuple[Array, Array]:
+    def imagine(net: AceNetworks, z: Array, action: Array) -> tuple[Array, Array]:
         middle = z + jnp.tanh(first.apply(net.transition[:1], z))
         z_next = middle + jnp.tanh(second.apply(net.transition[1:], _join(middle, action)))
         return reward.apply(net.reward, _join(z, action)).squeeze(-1), z_next
 
-    def value_at(depth: int, net: Networks, z: Array, action: Array) -> Array:
+    def value_at(depth: int, net: AceNetworks, z: Array, action: Array) -> Array:
         """Q_1(z, a) = critic(z, a);  Q_d(z, a) = r(z, a) + gamma max_i Q_{d-1}(z', pi_i(z')). [B]"""
         if depth == 1:
             return critic.apply(net.critic, _join(z, action)).squeeze(-1)
@@ -216,7 +216,7 @@ def make_tree(spec: Ace, sizes: Sizes) -> Tree:
         proposals = jax.lax.stop_gradient(propose(net, z_next))  # a value's error does not teach the actors
         return expected + spec.discount * values_at(depth - 1, net, z_next, proposals).max(axis=0)
 
-    def values_at(depth: int, net: Networks, z: Array, proposals: Array) -> Array:
+    def values_at(depth: int, net: AceNetworks, z: Array, proposals: Array) -> Array:
         return jax.vmap(lambda action: value_at(depth, net, z, action))(proposals)
 
     return Tree(init, encode, propose, imagine, partial(value_at, spec.depth), partial(values_at, spec.depth))
@@ -269,12 +269,12 @@ def build(spec: Ace, sizes: Sizes) -> Agent:
     beliefs = Beliefs(
         posterior,
         subnetwork=lambda state, obs, action, _: posterior(state, obs, action).q[0],
-        evaluated_policy=lambda state, obs, *_: (exploit(state, obs), jnp.zeros(len(obs))),
+        critics_policy=lambda state, obs, *_: (exploit(state, obs), jnp.zeros(len(obs))),
     )
     return Agent(init, explore, exploit, update, begin, beliefs)
 
 
-def value_loss(spec: Ace, tree: Tree, net: Networks, batch: Batch, y: Array) -> tuple[Array, dict[str, Array]]:
+def value_loss(spec: Ace, tree: Tree, net: AceNetworks, batch: Batch, y: Array) -> tuple[Array, dict[str, Array]]:
     """E[ 1/2 (Q_d(s, a) - y)^2 + 1/2 (r(s, a) - r)^2 ]; the transition model learns only through Q_d."""
     z = tree.encode(net, batch.obs)
     q = tree.value(net, z, batch.action)
@@ -285,7 +285,7 @@ def value_loss(spec: Ace, tree: Tree, net: Networks, batch: Batch, y: Array) -> 
     return spec.value_scale * (critic_loss + reward_loss), metrics
 
 
-def actors_loss(spec: Ace, tree: Tree, net: Networks, obs: Array) -> Array:
+def actors_loss(spec: Ace, tree: Tree, net: AceNetworks, obs: Array) -> Array:
     """-E[ Q_d(s, pi_i(s)) ], added up over the actors; it moves them and the encoder that they see through."""
     z, fixed = tree.encode(net, obs), jax.lax.stop_gradient(net)
     values = tree.values(fixed, jax.lax.stop_gradient(z), tree.propose(net, z))  # [K, B]

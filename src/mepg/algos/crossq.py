@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from mepg.algos import Algorithm
 from mepg.algos.mepg import INDEPENDENT
 from mepg.core import agent, nets
-from mepg.core.bellman import QValue, critic_loss, min_over_critics, td_target
+from mepg.core.bellman import QValue, combine_critics, critic_loss, td_target
 from mepg.core.critics import make_critics
 from mepg.core.masks import draw_masks
 from mepg.core.nets import BatchNorm, Layer, Mask, Mlp, Network, affine, make_network
@@ -30,7 +30,7 @@ from mepg.core.update import (
     as_metrics,
     entropy_coefficient,
     improve_policy,
-    next_params,
+    next_action_policy_params,
     policy_step,
     update_targets,
 )
@@ -38,7 +38,7 @@ from mepg.core.update import (
 
 @dataclass(frozen=True, kw_only=True)
 class BatchNormalisation:
-    """Of what goes into each layer of actor and critics."""
+    """Batch normalisation of each layer's input, in actor and critics."""
 
     momentum: float = 0.99  # of the running means and variances
     warmup: int = 100_000  # a network's updates before batch normalisation becomes batch renormalisation
@@ -92,7 +92,7 @@ class CrossQ(Spec):
 def build(spec: CrossQ, sizes: Sizes) -> Agent:
     """An agent of `core.agent`'s, whose networks act with running statistics and learn with the batch's own."""
     q = batch_normalised(spec, (sizes.obs + sizes.action, *spec.hidden, 1))
-    pi = batch_normalised(spec, (sizes.actor_obs, *spec.actor_hidden, output_width(spec, sizes)))
+    pi = batch_normalised(spec, (sizes.actor_obs_width, *spec.actor_hidden, output_width(spec, sizes)))
     critics = make_critics(spec, sizes, q.network)
     warmup = 0 if spec.batch_norm is None else spec.batch_norm.warmup
 
@@ -117,11 +117,11 @@ def build(spec: CrossQ, sizes: Sizes) -> Agent:
         def step(
             _: Networks, spec: CrossQ, state: AgentState, batch: Batch, *rest: Any
         ) -> tuple[Trainable, Trainable | None, Metrics]:
-            """phi moves down the gradient of Eq. (6), with the batch's statistics in it; the critics' are running."""
+            """phi moves down the gradient of Eq. (6): the policy has the batch's statistics, critics running ones."""
             in_training = pi.network._replace(apply=lambda phi, obs: pi.train(phi, obs, None, renorm)[0])
             actor, temperature, metrics = policy_step(networks_with(in_training), spec, state, batch, *rest)
-            moved = pi.train(state.actor.params, sizes.seen(batch.obs), None, renorm)[-1]
-            return actor._replace(params=with_statistics(actor.params, moved)), temperature, metrics
+            new_statistics = pi.train(state.actor.params, sizes.actor_input(batch.obs), None, renorm)[-1]
+            return actor._replace(params=with_statistics(actor.params, new_statistics)), temperature, metrics
 
         state, policy_metrics = improve_policy(networks, spec, state, batch, k_policy, k_policy_mask, step=step)
         return update_targets(spec, state), as_metrics(metrics) | policy_metrics
@@ -141,7 +141,7 @@ def critic_step(
     """theta moves down the gradient of Eq. (4), both sides of which are one forward pass through theta."""
     k_mask, k_action, k_smoothing, _ = jax.random.split(key, 4)
     mask = _both_halves(*draw_masks(spec, len(batch.reward), k_mask), len(batch.reward))  # [N, 2 B, H]
-    phi = next_params(spec, state)
+    phi = next_action_policy_params(spec, state)
     next_action, next_log_prob = networks.actor.sample(phi, state.critic.params, batch.next_obs, k_action)
     next_action = add_noise(spec.smoothing, next_action, k_smoothing)
     entropy_cost = entropy_coefficient(spec, state) * next_log_prob
@@ -150,23 +150,23 @@ def critic_step(
     both = jnp.concatenate([x, next_x])  # [2 B, S + A]
 
     def forward(theta: Mlp, mask: Mask | None) -> tuple[Array, Array, Mlp]:
-        """One critic's Q of both halves, what its units contribute, and theta with its statistics moved."""
-        q, units, moved = network.train(theta, both, mask, renorm)
-        return q.squeeze(-1), units * theta[-1].w[:, 0], moved
+        """One critic's Q of both halves, what its units contribute, and theta with new running statistics."""
+        q, units, new_statistics = network.train(theta, both, mask, renorm)
+        return q.squeeze(-1), units * theta[-1].w[:, 0], new_statistics
 
     def loss(theta: Mlp) -> tuple[Array, tuple[dict[str, Array], Mlp]]:
-        q, contributions, moved = jax.vmap(forward)(theta, mask)  # [N, 2 B], [N, 2 B, H]
+        q, contributions, new_statistics = jax.vmap(forward)(theta, mask)  # [N, 2 B], [N, 2 B, H]
         (q, next_q), (c, next_c) = (jnp.split(each, 2, axis=1) for each in (q, contributions))
-        y = jax.lax.stop_gradient(td_target(batch, spec.discount, min_over_critics(spec, next_q, next_c), entropy_cost))
+        y = jax.lax.stop_gradient(td_target(batch, spec.discount, combine_critics(spec, next_q, next_c), entropy_cost))
         losses, metrics = jax.vmap(lambda *online: critic_loss(spec, QValue(*online), y))(
             q, c, jnp.arange(spec.critics)
         )
         metrics = {"critic_loss": losses.sum(), **{name: values.mean() for name, values in metrics.items()}}
-        return losses.sum(), (metrics, moved)
+        return losses.sum(), (metrics, new_statistics)
 
-    gradient, (metrics, moved) = jax.grad(loss, has_aux=True)(state.critic.params)
+    gradient, (metrics, new_statistics) = jax.grad(loss, has_aux=True)(state.critic.params)
     critic = adam_step(state.critic, gradient, spec.critic_lr, spec.adam_b1)
-    return critic._replace(params=with_statistics(critic.params, moved)), metrics
+    return critic._replace(params=with_statistics(critic.params, new_statistics)), metrics
 
 
 def _both_halves(m: Mask | None, m_next: Mask | None, count: int) -> Mask | None:
@@ -193,7 +193,7 @@ class BatchNormalisedNetwork(NamedTuple):
     """A perceptron with batch normalisation of each layer's input."""
 
     network: Network  # for acting: with running statistics
-    # For learning: layers, x, m, renorm -> outputs, last hidden units, layers with their statistics moved.
+    # For learning: layers, x, m, renorm -> outputs, last hidden units, layers with new running statistics.
     train: Callable[[Mlp, Array, Mask | None, Array], tuple[Array, Array, Mlp]]
 
 
@@ -211,14 +211,14 @@ def batch_normalised(spec: CrossQ, widths: tuple[int, ...]) -> BatchNormalisedNe
     def forward(
         layers: Mlp, x: Array, mask: Mask | None, normalise: Callable[[BatchNorm, Array], tuple[Array, BatchNorm]]
     ) -> tuple[Array, Array, Mlp]:
-        moved: list[Layer] = []
+        new_layers: list[Layer] = []
         for layer, m in zip(layers, (None, *(mask or (None,) * (len(layers) - 1))), strict=True):
             assert isinstance(layer.norm, BatchNorm)
-            units, norm = normalise(layer.norm, jax.nn.relu(x) if moved else x)
-            moved.append(layer._replace(norm=norm))
-            product = jnp.matmul if len(moved) == len(layers) else multiply
+            units, norm = normalise(layer.norm, jax.nn.relu(x) if new_layers else x)
+            new_layers.append(layer._replace(norm=norm))
+            product = jnp.matmul if len(new_layers) == len(layers) else multiply
             x = affine(product, layer.w, layer.b, units if m is None else m * units)
-        return x, units, tuple(moved)
+        return x, units, tuple(new_layers)
 
     def with_running_statistics(norm: BatchNorm, x: Array) -> tuple[Array, BatchNorm]:
         return (x - norm.mean) * jax.lax.rsqrt(norm.variance + EPSILON) * norm.scale + norm.shift, norm
@@ -232,9 +232,10 @@ def batch_normalised(spec: CrossQ, widths: tuple[int, ...]) -> BatchNormalisedNe
 
     def init(key: Key) -> Mlp:
         layers = nets.init_layers(widths, nets.INITIALISERS[spec.init], False, key)
-        ones = [jnp.ones(layer.w.shape[0]) for layer in layers]
+        all_ones = [jnp.ones(layer.w.shape[0]) for layer in layers]
         return tuple(
-            layer._replace(norm=BatchNorm(one, 0 * one, 0 * one, one)) for layer, one in zip(layers, ones, strict=True)
+            layer._replace(norm=BatchNorm(ones, 0 * ones, 0 * ones, ones))
+            for layer, ones in zip(layers, all_ones, strict=True)
         )
 
     network = Network(init, lambda layers, x: apply_masked(layers, x, None)[0], apply_masked)
@@ -253,14 +254,14 @@ def renormalise(norm: BatchNorm, x: Array, momentum: float, renorm: Array | bool
     )
     r = jnp.where(renorm, jnp.clip(running_inv_std / batch_inv_std, 1 / R_MAX, R_MAX), 1.0)
     d = jnp.where(renorm, jnp.clip(shift * running_inv_std, -D_MAX, D_MAX), 0.0)
-    moved = norm._replace(
+    new_norm = norm._replace(
         mean=momentum * norm.mean + (1 - momentum) * mean,
         variance=momentum * norm.variance + (1 - momentum) * variance,
     )
-    return ((x - mean) * inv_std * r + d) * norm.scale + norm.shift, moved
+    return ((x - mean) * inv_std * r + d) * norm.scale + norm.shift, new_norm
 
 
-def with_statistics(layers: Mlp, moved: Mlp) -> Mlp:
+def with_statistics(layers: Mlp, others: Mlp) -> Mlp:
     """The layers with the running statistics of others, as `train` gave them."""
 
     def replaced(layer: Layer, other: Layer) -> Layer:
@@ -268,10 +269,10 @@ def with_statistics(layers: Mlp, moved: Mlp) -> Mlp:
             return layer
         return layer._replace(norm=layer.norm._replace(mean=other.norm.mean, variance=other.norm.variance))
 
-    return tuple(map(replaced, layers, moved))
+    return tuple(map(replaced, layers, others))
 
 
-def _named(spec: CrossQ, summary: str, parent: str, python_name: str | None = None) -> Algorithm:
+def _algorithm(spec: CrossQ, summary: str, parent: str, python_name: str | None = None) -> Algorithm:
     return Algorithm(spec, summary, parent, build, python_name=python_name)
 
 
@@ -279,8 +280,8 @@ CROSSQ = CrossQ()
 ME_CROSSQ = replace(CROSSQ, dropout=Dropout(), critics=1)
 
 ALGORITHMS = {
-    "crossq": _named(CROSSQ, "SAC with batch normalisation and without target networks", "sac", "CrossQ"),
-    "me-crossq": _named(ME_CROSSQ, "the consistent Bellman update on CrossQ", "crossq", "ME_CrossQ"),
-    "me-crossq-do": _named(replace(ME_CROSSQ, dropout=None), "without dropout", "me-crossq"),
-    "me-crossq-r": _named(replace(ME_CROSSQ, dropout=INDEPENDENT), "a separate mask on each side", "me-crossq"),
+    "crossq": _algorithm(CROSSQ, "SAC with batch normalisation and without target networks", "sac", "CrossQ"),
+    "me-crossq": _algorithm(ME_CROSSQ, "the consistent Bellman update on CrossQ", "crossq", "ME_CrossQ"),
+    "me-crossq-do": _algorithm(replace(ME_CROSSQ, dropout=None), "without dropout", "me-crossq"),
+    "me-crossq-r": _algorithm(replace(ME_CROSSQ, dropout=INDEPENDENT), "a separate mask on each side", "me-crossq"),
 }

@@ -1,7 +1,6 @@
 """DQN and QR-DQN: no actor, the best action is the one with the largest Q; ME-DQN and ME-QR-DQN: with one mask.
 
-Which action is best is asked of the complete network, as policy improvement is elsewhere; what it is worth, of the
-masked one.
+The complete network selects a', as it is what policies are improved on elsewhere; the masked one evaluates it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import optax
 
 from mepg.algos import Algorithm
 from mepg.algos.mepg import INDEPENDENT
-from mepg.core.bellman import min_over_critics, td_gradient, td_target
+from mepg.core.bellman import combine_critics, td_gradient, td_target
 from mepg.core.critics import Critics, make_critics, reduce_critics
 from mepg.core.masks import draw_masks
 from mepg.core.nets import Mask, Mlp
@@ -51,7 +50,7 @@ class ValueSpec(CriticSpec):
     max_grad_norm: float | None = None  # a longer gradient is shortened to this; None: none is
 
     huber: float | None = 1.0  # the distance from which the loss is a line; None: never
-    target_every: int = 1  # updates between two of the target network's
+    target_every: int = 1  # the target network follows every so many critic updates
     target_rate: float = 0.02  # eta
     critic_lr: float = 2.5e-4
     batch_size: int = 128
@@ -95,18 +94,18 @@ def build(spec: ValueSpec, sizes: Sizes) -> Agent:
         return best(state.critic.params, obs, None)
 
     def explore(state: ValueState, carry: Any, obs: Array, key: Key) -> tuple[Array, Any]:
-        k_whether, k_which = jax.random.split(key)
+        k_epsilon, k_action = jax.random.split(key)
         if spec.search is None:
             action = exploit(state, obs)
         else:
             proposals = jnp.repeat(jnp.arange(sizes.action, dtype=jnp.float32), len(obs))[:, None]  # [A B, 1]
             values = proposal_values(spec.search, proposals, critics, state.critic.params, carry, obs, spec)  # [A, B]
-            action = largest(sizes.among_legal(values.T, obs))
+            action = argmax_action(sizes.among_legal(values.T, obs))
         if spec.epsilon is None:
             return action, carry
-        any_of_them = random_action(sizes, obs, k_which)
-        chance = exploration_rate(spec, spec.epsilon, state.updates)
-        return jnp.where(jax.random.uniform(k_whether, action.shape) < chance, any_of_them, action), carry
+        random_actions = random_action(sizes, obs, k_action)
+        epsilon = exploration_rate(spec, spec.epsilon, state.updates)
+        return jnp.where(jax.random.uniform(k_epsilon, action.shape) < epsilon, random_actions, action), carry
 
     def update(state: ValueState, batch: Batch, key: Key) -> tuple[ValueState, Metrics]:
         """theta moves down the gradient of Eq. (4), and the target network follows when it is due."""
@@ -121,29 +120,29 @@ def build(spec: ValueSpec, sizes: Sizes) -> Agent:
         target = cond_every(spec.target_every, updates, lambda: polyak(critic, spec.target_rate), lambda: critic.target)
         return ValueState(updates, critic._replace(target=target)), as_metrics(metrics)
 
-    def evaluated_policy(state: ValueState, obs: Array, _: Key, __: Key) -> tuple[Array, Array]:
+    def critics_policy(state: ValueState, obs: Array, _: Key, __: Key) -> tuple[Array, Array]:
         return exploit(state, obs), jnp.zeros(len(obs))
 
-    inside = make_beliefs(critics, lambda state: state.critic.params, evaluated_policy, spec)
-    return Agent(init, explore, exploit, update, partial(init_search, spec.search, spec), inside)
+    beliefs = make_beliefs(critics, lambda state: state.critic.params, critics_policy, spec)
+    return Agent(init, explore, exploit, update, partial(init_search, spec.search, spec), beliefs)
 
 
 def best_action(spec: ValueSpec, critics: Critics, theta: Mlp, obs: Array, mask: Mask | None) -> Array:
     """argmax_a Q(s, a; theta), its index. [B, 1]"""
     q = reduce_critics(spec, *critics.action_values(theta, obs, mask))
-    return largest(q)
+    return argmax_action(q)
 
 
-def largest(values: Array) -> Array:
+def argmax_action(values: Array) -> Array:
     """The index of the largest in each row: [B, A] -> [B, 1]."""
     return values.argmax(axis=-1, keepdims=True).astype(jnp.float32)
 
 
 def random_action(sizes: Sizes, obs: Array, key: Key) -> Array:
     """Any action, or any that is legal in s: all with the same probability. [B, 1]"""
-    if not sizes.legal:
+    if not sizes.n_legal:
         return jax.random.randint(key, (len(obs), 1), 0, sizes.action).astype(jnp.float32)
-    return largest(sizes.among_legal(jax.random.uniform(key, (len(obs), sizes.action)), obs))
+    return argmax_action(sizes.among_legal(jax.random.uniform(key, (len(obs), sizes.action)), obs))
 
 
 def critic_gradient(
@@ -156,10 +155,10 @@ def critic_gradient(
     k_mask, *_ = jax.random.split(key, 4)
     mask, target_mask = draw_masks(spec, len(batch.reward), k_mask)  # the same one, except in ablations: [N, B, H]
     masked = spec.dropout is not None and spec.dropout.policy_mask
-    chooser = theta if spec.double else theta_target
-    next_action = best_action(spec, critics, chooser, batch.next_obs, target_mask if masked else None)  # [B, 1]
-    next_q = min_over_critics(spec, *critics.values(theta_target, batch.next_obs, next_action, target_mask))  # [B]
-    y = td_target(batch, spec.discount, next_q)  # [B]
+    selecting_theta = theta if spec.double else theta_target
+    next_action = best_action(spec, critics, selecting_theta, batch.next_obs, target_mask if masked else None)  # [B, 1]
+    next_value = combine_critics(spec, *critics.values(theta_target, batch.next_obs, next_action, target_mask))  # [B]
+    y = td_target(batch, spec.discount, next_value)  # [B]
     return td_gradient(critics, spec, theta, batch, mask, y)
 
 
@@ -169,7 +168,7 @@ def exploration_rate(spec: ValueSpec, epsilon: Epsilon, updates: Array) -> Array
     return epsilon.start + jnp.minimum(t / epsilon.steps, 1.0) * (epsilon.end - epsilon.start)
 
 
-def _named(spec: ValueSpec, summary: str, parent: str | None, python_name: str | None = None) -> Algorithm:
+def _algorithm(spec: ValueSpec, summary: str, parent: str | None, python_name: str | None = None) -> Algorithm:
     return Algorithm(spec, summary, parent, build, ("discrete",), python_name)
 
 
@@ -179,11 +178,11 @@ QR_DQN = replace(DQN, quantiles=Quantiles(count=50))
 ME_QR_DQN = replace(QR_DQN, dropout=Dropout())
 
 ALGORITHMS = {
-    "dqn": _named(DQN, "discrete actions, the one with the largest Q", None, "DQN"),
-    "me-dqn": _named(ME_DQN, "the consistent Bellman update on DQN", "dqn", "ME_DQN"),
-    "me-dqn-do": _named(DQN, "without dropout, which is dqn", "me-dqn"),
-    "me-dqn-r": _named(replace(ME_DQN, dropout=INDEPENDENT), "a separate mask on each side", "me-dqn"),
-    "qr-dqn": _named(QR_DQN, "DQN with 50 quantiles of the return", "dqn", "QRDQN"),
-    "me-qr-dqn": _named(ME_QR_DQN, "the consistent Bellman update on QR-DQN", "qr-dqn", "ME_QRDQN"),
-    "me-qr-dqn-r": _named(replace(ME_QR_DQN, dropout=INDEPENDENT), "a separate mask on each side", "me-qr-dqn"),
+    "dqn": _algorithm(DQN, "discrete actions, the one with the largest Q", None, "DQN"),
+    "me-dqn": _algorithm(ME_DQN, "the consistent Bellman update on DQN", "dqn", "ME_DQN"),
+    "me-dqn-do": _algorithm(DQN, "without dropout, which is dqn", "me-dqn"),
+    "me-dqn-r": _algorithm(replace(ME_DQN, dropout=INDEPENDENT), "a separate mask on each side", "me-dqn"),
+    "qr-dqn": _algorithm(QR_DQN, "DQN with 50 quantiles of the return", "dqn", "QRDQN"),
+    "me-qr-dqn": _algorithm(ME_QR_DQN, "the consistent Bellman update on QR-DQN", "qr-dqn", "ME_QRDQN"),
+    "me-qr-dqn-r": _algorithm(replace(ME_QR_DQN, dropout=INDEPENDENT), "a separate mask on each side", "me-qr-dqn"),
 }

@@ -1,4 +1,4 @@
-"""SAC: a stochastic policy that is paid for its entropy (Eq. 6 to 8)."""
+"""SAC: a stochastic policy with an entropy bonus (Eq. 6 to 8)."""
 
 from mepg.algos import Algorithm
 from mepg.core.spec import Gaussian, Spec, Temperature

@@ -23,12 +23,12 @@ from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metrics, Sizes
 from mepg.core.update import (
     Actor,
     Networks,
-    acting_params,
+    acting_policy_params,
     adam_step,
     as_metrics,
     entropy_coefficient,
     improve_policy,
-    next_params,
+    next_action_policy_params,
     update_targets,
 )
 
@@ -40,7 +40,7 @@ class CategoricalSpec(ActorSpec):
     entropy_ratio: float = 0.5  # of log A, the largest possible entropy: what alpha aims at; A counts the legal
 
     critics: int = 2  # N
-    target_every: int = 1  # critic updates between two of the target networks'
+    target_every: int = 1  # the target networks follow every so many critic updates
     init: Literal["uniform", "orthogonal"] = "orthogonal"  # D10
     batch_size: int = 64
     replay_size: int = 100_000
@@ -56,18 +56,18 @@ class CategoricalSpec(ActorSpec):
 
     def _make_canonical(self) -> None:
         super()._make_canonical()
-        aims = self.temperature is not None and self.temperature.lr is not None
-        if not aims or (self.temperature is not None and self.temperature.target_entropy is not None):
+        learns_temperature = self.temperature is not None and self.temperature.lr is not None
+        if not learns_temperature or (self.temperature is not None and self.temperature.target_entropy is not None):
             self._set("entropy_ratio", CategoricalSpec.entropy_ratio)
 
 
 def build(spec: CategoricalSpec, sizes: Sizes) -> Agent:
     """The agent that `spec` describes: Algorithm 1, with a sum over actions where others draw one."""
     critics = make_critics(spec, sizes)
-    network = make_network((sizes.actor_obs, *spec.hidden, sizes.action), spec.init, precision=spec.precision)
+    network = make_network((sizes.actor_obs_width, *spec.hidden, sizes.action), spec.init, precision=spec.precision)
 
     def preferences(phi: Mlp, obs: Array) -> Array:
-        return sizes.among_legal(network.apply(phi, sizes.seen(obs)), obs)
+        return sizes.among_legal(network.apply(phi, sizes.actor_input(obs)), obs)
 
     def log_pi(phi: Mlp, obs: Array) -> Array:
         """log pi(a | s) of each action; of one that is not legal, so low that pi and pi log pi are 0. [B, A]"""
@@ -91,24 +91,24 @@ def build(spec: CategoricalSpec, sizes: Sizes) -> Agent:
         return (weight * (pi * (alpha * logs - q)).sum(axis=-1)).mean(), (pi * logs).sum(axis=-1)
 
     def explore(state: AgentState, carry: Any, obs: Array, key: Key) -> tuple[Array, Any]:
-        return sample(acting_params(spec, state), state.critic.params, obs, key)[0], carry
+        return sample(acting_policy_params(spec, state), state.critic.params, obs, key)[0], carry
 
     nets = Networks(Actor(network.init, sample, mode, loss), critics, target_entropy(spec, math.log(sizes.action)))
 
     def update(state: AgentState, batch: Batch, key: Key) -> tuple[AgentState, Metrics]:
         """One update of Algorithm 1."""
         k_critic, k_policy, k_policy_mask = jax.random.split(key, 3)
-        aimed = nets
-        if sizes.legal:  # with fewer legal actions, the largest possible entropy is smaller too
+        batch_nets = nets
+        if sizes.n_legal:  # with fewer legal actions, the largest possible entropy is smaller too
             largest = jnp.log(sizes.legal_actions(batch.obs).sum(axis=-1))  # [B]
-            aimed = nets._replace(target_entropy=target_entropy(spec, largest))
-        next_log_pi = log_pi(next_params(spec, state), batch.next_obs)  # [B, A]
+            batch_nets = nets._replace(target_entropy=target_entropy(spec, largest))
+        next_log_pi = log_pi(next_action_policy_params(spec, state), batch.next_obs)  # [B, A]
         theta, theta_target, _ = state.critic
         alpha = entropy_coefficient(spec, state)
         gradient, metrics = critic_gradient(critics, spec, theta, theta_target, next_log_pi, alpha, batch, k_critic)
         critic = adam_step(state.critic, gradient, spec.critic_lr, spec.adam_b1)
         state = state._replace(updates=state.updates + 1, critic=critic)
-        state, policy_metrics = improve_policy(aimed, spec, state, batch, k_policy, k_policy_mask)
+        state, policy_metrics = improve_policy(batch_nets, spec, state, batch, k_policy, k_policy_mask)
         return update_targets(spec, state), as_metrics(metrics) | policy_metrics
 
     return Agent(
@@ -117,15 +117,15 @@ def build(spec: CategoricalSpec, sizes: Sizes) -> Agent:
         exploit=partial(agent.exploit, nets, spec),
         update=update,
         beliefs=make_beliefs(
-            critics, lambda state: state.critic.params, partial(agent.evaluated_policy, nets, spec), spec
+            critics, lambda state: state.critic.params, partial(agent.critics_policy, nets, spec), spec
         ),
     )
 
 
 def target_entropy(spec: CategoricalSpec, largest: Array | float) -> Array | float:
     """H of Eq. (8): a share of the largest possible entropy, unless the spec says otherwise."""
-    given = None if spec.temperature is None else spec.temperature.target_entropy
-    return spec.entropy_ratio * largest if given is None else given
+    from_spec = None if spec.temperature is None else spec.temperature.target_entropy
+    return spec.entropy_ratio * largest if from_spec is None else from_spec
 
 
 def critic_gradient(
@@ -147,7 +147,7 @@ def critic_gradient(
     return td_gradient(critics, spec, theta, batch, mask, y)
 
 
-def _named(spec: CategoricalSpec, summary: str, parent: str | None, python_name: str | None = None) -> Algorithm:
+def _algorithm(spec: CategoricalSpec, summary: str, parent: str | None, python_name: str | None = None) -> Algorithm:
     return Algorithm(spec, summary, parent, build, ("discrete",), python_name)
 
 
@@ -155,12 +155,12 @@ SAC_DISCRETE = CategoricalSpec(temperature=Temperature())
 ME_SAC_DISCRETE = replace(SAC_DISCRETE, dropout=Dropout(), critics=1, actor_every=2)
 
 ALGORITHMS = {
-    "sac-discrete": _named(SAC_DISCRETE, "SAC for discrete actions, two critics", None, "SACDiscrete"),
-    "me-sac-discrete": _named(
+    "sac-discrete": _algorithm(SAC_DISCRETE, "SAC for discrete actions, two critics", None, "SACDiscrete"),
+    "me-sac-discrete": _algorithm(
         ME_SAC_DISCRETE, "the consistent Bellman update on SAC for discrete actions", "sac-discrete", "ME_SACDiscrete"
     ),
-    "me-sac-discrete-do": _named(replace(ME_SAC_DISCRETE, dropout=None), "without dropout", "me-sac-discrete"),
-    "me-sac-discrete-r": _named(
+    "me-sac-discrete-do": _algorithm(replace(ME_SAC_DISCRETE, dropout=None), "without dropout", "me-sac-discrete"),
+    "me-sac-discrete-r": _algorithm(
         replace(ME_SAC_DISCRETE, dropout=INDEPENDENT), "a separate mask on each side", "me-sac-discrete"
     ),
 }

@@ -17,9 +17,9 @@ from mepg.core.nets import Mlp
 from mepg.core.policies import Policy, best_proposal, make_policy
 from mepg.core.posterior import make_beliefs
 from mepg.core.spec import ActorSpec, Spec, derive, require
-from mepg.core.threefry import same_kind
+from mepg.core.threefry import wrap_key
 from mepg.core.types import Agent, AgentState, Array, Batch, Key, LossWeights, Metrics, Sizes, Trainable
-from mepg.core.update import as_metrics, next_params
+from mepg.core.update import as_metrics, next_action_policy_params
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Sunrise(Spec):
     members: int = 3  # M
     bootstrap: float | None = 0.5  # the probability that a member learns from a transition; None: from all
     backup_temperature: float | None = 20.0  # T of the backups' weights; None: all count alike
-    ucb: float | None = None  # lambda of UCB exploration; None: one member explores for an episode
+    ucb: float | None = None  # kappa of UCB exploration; None: one member explores for an episode
 
     def __post_init__(self) -> None:
         require(1 <= self.members <= 100, "members", "in [1, 100]", self.members)
@@ -93,28 +93,30 @@ def build(spec: Sunrise, sizes: Sizes) -> Agent:
 
     def update(state: SunriseState, batch: Batch, key: Key) -> tuple[SunriseState, Metrics]:
         k_weight, k_members = jax.random.split(key)
-        backup_weight, bits = jnp.ones(len(batch.reward)), jnp.ones((spec.members, len(batch.reward)))
+        backup_weight, bootstrap_weights = jnp.ones(len(batch.reward)), jnp.ones((spec.members, len(batch.reward)))
         if spec.backup_temperature is not None:
             backup_weight = backup_weights(
                 policy, critics, spec, state.members, batch.next_obs, k_weight, spec.backup_temperature
             )
         if spec.bootstrap is not None:
-            bits = bootstrap_bits(same_kind(state.bootstrap), batch.number, spec.bootstrap, spec.members)
+            bits = bootstrap_bits(wrap_key(state.bootstrap), batch.number, spec.bootstrap, spec.members)
             # The authors' mean over a member's own transitions has one more in the denominator.
-            bits *= len(batch.reward) / (bits.sum(axis=1, keepdims=True) + 1)
+            bootstrap_weights = bits * (len(batch.reward) / (bits.sum(axis=1, keepdims=True) + 1))
         members, metrics = jax.vmap(
-            lambda one, k, share: member.update(one, batch, k, LossWeights(critic=share * backup_weight, policy=share)),
+            lambda own, k, weight: member.update(
+                own, batch, k, LossWeights(critic=weight * backup_weight, policy=weight)
+            ),
             in_axes=(MEMBERS, 0, 0),
             out_axes=(MEMBERS, 0),
-        )(state.members, jax.random.split(k_members, spec.members), bits)
+        )(state.members, jax.random.split(k_members, spec.members), bootstrap_weights)
         metrics = jax.tree.map(partial(jnp.mean, axis=0), metrics)
         return state._replace(members=members), metrics | as_metrics({"backup_weight": backup_weight.mean()})
 
-    def evaluated_policy(state: SunriseState, obs: Array, k_episode: Key, k_step: Key) -> tuple[Array, Array]:
+    def critics_policy(state: SunriseState, obs: Array, k_episode: Key, k_step: Key) -> tuple[Array, Array]:
         """One member for an episode: each member's critics judge its own policy."""
         assert member.beliefs is not None
         chosen = jax.random.randint(k_episode, (), 0, spec.members)
-        return member.beliefs.evaluated_policy(member_state(state.members, chosen), obs, k_episode, k_step)
+        return member.beliefs.critics_policy(member_state(state.members, chosen), obs, k_episode, k_step)
 
     return Agent(
         init,
@@ -122,7 +124,7 @@ def build(spec: Sunrise, sizes: Sizes) -> Agent:
         exploit,
         update,
         begin,
-        make_beliefs(critics, lambda state: all_critics(state.members.critic.params), evaluated_policy, spec),
+        make_beliefs(critics, lambda state: all_critics(state.members.critic.params), critics_policy, spec),
     )
 
 
@@ -156,14 +158,14 @@ def backup_weights(
         return critics.q(critic.target, next_obs, action)  # [N, B]
 
     keys = jax.random.split(key, len(members.critic.params[0].b))
-    q = jax.vmap(next_q)(next_params(spec, members), members.critic, keys)  # [M, N, B]
+    q = jax.vmap(next_q)(next_action_policy_params(spec, members), members.critic, keys)  # [M, N, B]
     return jax.nn.sigmoid(-temperature * q.std(axis=(0, 1))) + 0.5
 
 
-def member_state(members: AgentState, number: Array) -> AgentState:
-    """The state of the member with this number."""
+def member_state(members: AgentState, index: Array) -> AgentState:
+    """The state of the member with this index."""
     updates, *own = members
-    return AgentState(updates, *jax.tree.map(lambda leaf: leaf[number], own))
+    return AgentState(updates, *jax.tree.map(lambda leaf: leaf[index], own))
 
 
 def all_critics(theta: Mlp) -> Mlp:
@@ -172,10 +174,10 @@ def all_critics(theta: Mlp) -> Mlp:
     return critics
 
 
-def ucb_action(critics: Critics, proposals: Array, obs: Array, theta: Mlp, ucb: float) -> Array:
-    """argmax_a mean + lambda std of Q(s, a) over all members' critics, a among the members' proposals. [B, A]"""
+def ucb_action(critics: Critics, proposals: Array, obs: Array, theta: Mlp, kappa: float) -> Array:
+    """argmax_a mean + kappa std of Q(s, a) over all members' critics, a among the members' proposals. [B, A]"""
     q = jax.vmap(lambda action: critics.q(all_critics(theta), obs, action))(proposals)  # [M, M N, B]
-    return best_proposal(proposals, q.mean(axis=1) + ucb * q.std(axis=1))
+    return best_proposal(proposals, q.mean(axis=1) + kappa * q.std(axis=1))
 
 
 SUNRISE = derive(Sunrise, SAC, target_every=1)

@@ -17,7 +17,7 @@ from mepg.algos import is_stochastic
 from mepg.api import unsupported
 from mepg.errors import UsageError, unknown
 from mepg.settings import apply_settings, describe
-from mepg.training.config import MOST
+from mepg.training.config import MAX_COUNT
 
 Settings = list[str]  # ["replay_size=1000000", ...], as `--set` takes them
 
@@ -67,7 +67,7 @@ def as_python(value: Any) -> Any:
     return value
 
 
-def integer(name: str, value: Any, *, least: int, most: int = MOST) -> int:
+def integer(name: str, value: Any, *, least: int, most: int = MAX_COUNT) -> int:
     """A whole number, `least` or more; 1e5 counts as one."""
     value = as_python(value)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -137,7 +137,7 @@ def _read_learning_rate(spec: object, _: int) -> Any:
 def _gradient_steps(value: Any, _: Any, envs: int) -> Settings:
     if value == -1:  # Stable-Baselines3's word for one update for each step, which is also the default here
         return ["updates_per_step=1"]
-    if type(value) not in (int, float) or not 1 <= value <= MOST or value % envs:
+    if type(value) not in (int, float) or not 1 <= value <= MAX_COUNT or value % envs:
         raise UsageError(
             f"it is the number of updates after one step in each of {envs} environments, and there are equally many "
             f"for each step here: give a multiple of {envs}, or -1 for one update a step"

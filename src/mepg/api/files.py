@@ -16,7 +16,7 @@ import safetensors
 import safetensors.numpy
 
 from mepg.api.learner import Learner, LearningLock, TrainingState
-from mepg.api.model_config import count_envs, in_envs, pop_run_settings
+from mepg.api.model_config import count_envs, in_envs, pop_run_options
 from mepg.envs.simulators import full_id
 from mepg.errors import UsageError
 from mepg.settings import describe
@@ -25,9 +25,9 @@ from mepg.storage.files import (
     MAX_FILE_BYTES,
     Arrays,
     Damaged,
-    count,
     from_npz,
     from_zip,
+    parse_count,
     path_exists,
     read_whole,
     to_npz,
@@ -81,7 +81,7 @@ def save(learner: Learner, path: Location, first_step: int) -> None:
         training, config = learner.training, learner.config
         if isinstance(training, Loop):
             training.check_finite()  # networks that are no longer finite are not worth a file
-        about = {
+        metadata = {
             "format": FORMAT,
             **Identity(config, learner.spaces).to_json(),
             "steps": training.step,
@@ -89,16 +89,16 @@ def save(learner: Learner, path: Location, first_step: int) -> None:
             "episodes": training.next_episode,
             "versions": versions(config.backend),
         }
-        content = to_archive(about, flatten(learner.state, "agent"))
+        content = to_archive(metadata, flatten(learner.state, "agent"))
     _write(path, ".zip", content)
 
 
-def to_archive(about: dict[str, Any], arrays: Arrays) -> bytes:
+def to_archive(metadata: dict[str, Any], arrays: Arrays) -> bytes:
     """JSON and arrays as one zip archive. Nothing is compressed, so that no file can grow when it is opened."""
     content = io.BytesIO()
     contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}
     with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:  # without dates, equal models are equal files
-        archive.writestr(zipfile.ZipInfo(ABOUT), json.dumps(about, indent=2, allow_nan=False))
+        archive.writestr(zipfile.ZipInfo(ABOUT), json.dumps(metadata, indent=2, allow_nan=False))
         archive.writestr(zipfile.ZipInfo(ARRAYS), safetensors.numpy.save(contiguous))
     return content.getvalue()
 
@@ -110,12 +110,12 @@ def read_archive(location: Location) -> tuple[dict[str, Any], Arrays]:
     if sorted(members) != sorted([ABOUT, ARRAYS]):
         raise Damaged(f"{name} is not a model of mepg")
     try:
-        about, arrays = json.loads(members[ABOUT]), safetensors.numpy.load(members[ARRAYS])
+        metadata, arrays = json.loads(members[ABOUT]), safetensors.numpy.load(members[ARRAYS])
     except (ValueError, KeyError, safetensors.SafetensorError, RecursionError) as error:
         raise Damaged(f"{name} is damaged: {error}") from None
-    if not isinstance(about, dict):
+    if not isinstance(metadata, dict):
         raise Damaged(f"{name} is not a model of mepg")
-    return about, arrays
+    return metadata, arrays
 
 
 def read_model(location: Location, env: object = None) -> SavedModel:
@@ -131,15 +131,17 @@ def read_model(location: Location, env: object = None) -> SavedModel:
                 return _read_run(Folder(path), env)
             if not path_exists(_with_suffix(path, ".zip")):
                 raise UsageError(f"there is neither a model {_with_suffix(path, '.zip')} nor a run {path}")
-        about, arrays = read_archive(location)
+        metadata, arrays = read_archive(location)
     except Damaged as damage:
         raise UsageError(str(damage)) from None
-    if about.get("format") != FORMAT:
-        raise UsageError(f"{name} is of format {about.get('format')!r}, which this version of mepg does not know")
+    if metadata.get("format") != FORMAT:
+        raise UsageError(f"{name} is of format {metadata.get('format')!r}, which this version of mepg does not know")
     try:
-        identity = Identity.from_json(about)
-        packages = {str(package): str(version) for package, version in about["versions"].items()}
-        steps, num_timesteps, episodes = (count(about[each]) for each in ("steps", "num_timesteps", "episodes"))
+        identity = Identity.from_json(metadata)
+        packages = {str(package): str(version) for package, version in metadata["versions"].items()}
+        steps, num_timesteps, episodes = (
+            parse_count(metadata[each]) for each in ("steps", "num_timesteps", "episodes")
+        )
         return SavedModel(identity, steps, num_timesteps, episodes, arrays, packages)
     except (AttributeError, KeyError, ValueError) as error:
         raise UsageError(f"{name} is damaged: {error!r}") from None
@@ -188,7 +190,7 @@ def make_model(kind: type[M], saved: SavedModel, path: Location, env: object, ar
             f"or mepg.algorithm({config.algorithm!r}).load"
         )
     kept = {name: value for name, value in vars(config).items() if name not in NOT_BROUGHT_ALONG}
-    settings = pop_run_settings(kept)
+    settings = pop_run_options(kept)
     envs = count_envs(env, config.envs)
     saved_arguments = {**settings, "spec": config.spec, "seed": config.seed, "n_envs": envs}
     model = made(**saved_arguments | {name: value for name, value in arguments.items() if value is not None})

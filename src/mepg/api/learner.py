@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mepg.algos import asks_critics, is_stochastic
+from mepg.algos import explores_with_critics, is_stochastic
 from mepg.api.arguments import integer
 from mepg.api.model_config import in_envs
 from mepg.api.vecenv import VecEnv, register_with_stable_baselines
@@ -56,10 +56,10 @@ class LearningLock:
     def locked(self) -> bool:
         return self._lock.locked()
 
-    def refuse_other_threads(self, way_out: str) -> None:
+    def refuse_other_threads(self, hint: str) -> None:
         """A UsageError if another thread is learning."""
         if self.locked() and self._owner != threading.get_ident():
-            raise UsageError(f"another thread is learning with this model: {way_out}")
+            raise UsageError(f"another thread is learning with this model: {hint}")
 
 
 @dataclass
@@ -93,8 +93,8 @@ class Learner:
         self.config, self.spaces, self.program, self.training = config, spaces, program, training
         self.queries = AgentQueries(program.agent, config.seed)
         self._learning_lock = learning_lock
-        seen = config.with_view(spaces.sizes).actor_parts
-        self._seen = None if seen is None else {part.name for part in seen}  # what a policy needs; None: everything
+        entries = config.with_actor_entries(spaces.sizes).actor_entries
+        self._actor_entries = None if entries is None else {entry.name for entry in entries}  # None: all
 
     @classmethod
     def for_env(cls, config: Config, env: object, copies: int, learning_lock: LearningLock) -> Learner:
@@ -170,9 +170,9 @@ class Learner:
     def predict(self, observation: object, *, deterministic: bool, action_masks: Any = None) -> npt.NDArray[Any]:
         """Actions within the environment's own bounds, for one observation or a batch."""
         drawn = is_stochastic(self.config.spec) and not deterministic
-        whole = self._seen is None or (drawn and asks_critics(self.config.spec))
-        obs, is_single = self.spaces.read_observations(observation, None if whole else self._seen)
-        if action_masks is None and self.spaces.sizes.legal:
+        whole = self._actor_entries is None or (drawn and explores_with_critics(self.config.spec))
+        obs, is_single = self.spaces.read_observations(observation, None if whole else self._actor_entries)
+        if action_masks is None and self.spaces.sizes.n_legal:
             warnings.warn(
                 "predict without action_masks may choose an action that is not legal: give it what the environment's "
                 "action_masks(), or info['action_mask'], says",

@@ -54,7 +54,7 @@ def run_steps(
         while model.num_timesteps < end:
             check_interrupt()
             _call(callbacks, "on_rollout_start")
-            actions = loop.actions
+            actions = loop.next_actions
             record = loop.advance()
             bar.advance(task, loop.envs.count)
             episodes += len(record.episodes)
@@ -112,13 +112,13 @@ def step_locals(record: Record, actions: npt.NDArray[Any], obs: npt.NDArray[np.f
     """What callbacks find in their `locals`: as with Stable-Baselines3's VecEnv, the next episodes have begun."""
     infos, ended = vec_env_infos(record.results, spaces), iter(record.episodes)
     for info, result in zip(infos, record.results, strict=True):
-        if result.over:
+        if result.done:
             total, length = next(ended)
             info.setdefault("episode", {"r": total, "l": length})
     return {
         "actions": actions,
         "new_obs": spaces.unflatten(obs),
         "rewards": np.array([result.reward for result in record.results], np.float32),
-        "dones": np.array([result.over for result in record.results]),
+        "dones": np.array([result.done for result in record.results]),
         "infos": infos,
     }

@@ -19,7 +19,7 @@ from mepg.api.files import Location
 from mepg.api.learner import Learner, LearningLock
 from mepg.api.learning import MaybeCallback, run_steps
 from mepg.api.logger import TrainingLog, log_folder
-from mepg.api.model_config import make_config, require_fixed, show_run_settings
+from mepg.api.model_config import make_config, require_fixed, show_run_options
 from mepg.api.vecenv import find_vec_normalize
 from mepg.envs.simulators import first_task
 from mepg.errors import UsageError
@@ -78,7 +78,7 @@ class Model:
     def __init_subclass__(cls) -> None:
         cls.default_spec = algos.find(cls.algorithm).spec
 
-    @show_run_settings
+    @show_run_options
     def __init__(
         self,
         policy: str = "MlpPolicy",
@@ -196,8 +196,8 @@ class Model:
     def ep_info_buffer(self) -> list[dict[str, float]]:
         """Return and length of the last training episodes, at most a hundred."""
         training = self._maybe_learner and self._maybe_learner.training
-        recent = training.recent if isinstance(training, Loop) else []
-        return [{"r": episode.total, "l": episode.length} for episode in recent]
+        recent = training.recent_episodes if isinstance(training, Loop) else []
+        return [{"r": episode.return_, "l": episode.length} for episode in recent]
 
     # Acting
 

@@ -11,20 +11,20 @@ from typing import Any, ParamSpec
 import numpy as np
 
 from mepg import algos
-from mepg.algos import LoopSettings
+from mepg.algos import LoopFields
 from mepg.api import unsupported
 from mepg.api.arguments import apply_arguments, as_python, integer
 from mepg.errors import UsageError
 from mepg.settings import apply_settings, from_json, to_json
-from mepg.training.config import MAX_SEED, MOST, Config, settings_of
+from mepg.training.config import MAX_COUNT, MAX_SEED, Config, options_of
 from mepg.training.threads import limit_threads
 
 P = ParamSpec("P")
 
-# The settings of a run that a model takes under the same name. The others it has in Stable-Baselines3's form.
-RUN_SETTINGS = [
-    setting
-    for name, setting in settings_of(Config).items()
+# The options of a run that a model takes under the same name. The others it has in Stable-Baselines3's form.
+RUN_OPTIONS = [
+    option
+    for name, option in options_of(Config).items()
     if name not in ("seed", "steps", "eval_every", "eval_episodes", "envs")
 ]
 
@@ -40,18 +40,18 @@ def make_config(
     """
     if not algorithm:
         raise UsageError("Model is what all models have in common: use ME_SAC, or mepg.algorithm('me-sac-r')")
-    run_settings = pop_run_settings(arguments)
-    limit_threads_once(run_settings["threads"])
+    run_options = pop_run_options(arguments)
+    limit_threads_once(run_options["threads"])
     seed = np.random.SeedSequence().generate_state(1)[0] if seed is None else seed
     seed, n_envs = integer("seed", seed, least=0, most=MAX_SEED), integer("n_envs", n_envs, least=1)
     spec = _whole_spec(algorithm, spec, False if tuned is None else as_python(tuned))
     spec = apply_arguments(spec, arguments, count_envs(env, n_envs))
-    return in_envs(Config(algorithm=algorithm, spec=spec, env="", seed=seed, **run_settings), "", n_envs)
+    return in_envs(Config(algorithm=algorithm, spec=spec, env="", seed=seed, **run_options), "", n_envs)
 
 
 def in_envs(config: Config, env_id: str, count: int) -> Config:
     """For a run in so many of these environments, without an end: `learn` says how many steps to take."""
-    endless = MOST // count * count
+    endless = MAX_COUNT // count * count
     return replace(config, env=env_id, envs=count, steps=endless, eval_every=endless)
 
 
@@ -60,7 +60,7 @@ def count_envs(env: object, n_envs: int) -> int:
     return n_envs if isinstance(env, str | None) else int(getattr(env, "num_envs", 1))
 
 
-def _whole_spec(algorithm: str, spec: object, tuned: object) -> LoopSettings:
+def _whole_spec(algorithm: str, spec: object, tuned: object) -> LoopFields:
     default = algos.find(algorithm).spec
     if not isinstance(tuned, bool):
         raise UsageError(f"tuned must be true or false, not {tuned!r:.80}")
@@ -73,23 +73,23 @@ def _whole_spec(algorithm: str, spec: object, tuned: object) -> LoopSettings:
     return from_json(type(default), to_json(spec))  # whatever a file would refuse is refused here
 
 
-def pop_run_settings(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Take the settings of a run out of the arguments; one that is missing has its default."""
+def pop_run_options(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Take the options of a run out of the arguments; one that is missing has its default."""
     values = {}
-    for setting in RUN_SETTINGS:
-        value = as_python(arguments.pop(setting.name, setting.default))
+    for option in RUN_OPTIONS:
+        value = as_python(arguments.pop(option.name, option.default))
         value = tuple(value) if isinstance(value, list) else value
-        values[setting.name] = str(value) if isinstance(value, Path) else value
-        setting.check(values[setting.name])
+        values[option.name] = str(value) if isinstance(value, Path) else value
+        option.check(values[option.name])
     return values
 
 
-def show_run_settings(init: Callable[P, None]) -> Callable[P, None]:
-    """Show the settings of a run in a constructor's signature, which takes them as `**kwargs`."""
+def show_run_options(init: Callable[P, None]) -> Callable[P, None]:
+    """Show the options of a run in a constructor's signature, which takes them as `**kwargs`."""
     signature = inspect.signature(init)
     *named, kwargs = signature.parameters.values()
     by_name = inspect.Parameter.KEYWORD_ONLY
-    added = [inspect.Parameter(s.name, by_name, default=s.default, annotation=s.kind) for s in RUN_SETTINGS]
+    added = [inspect.Parameter(s.name, by_name, default=s.default, annotation=s.value_type) for s in RUN_OPTIONS]
     init.__signature__ = signature.replace(parameters=[*named, *added, kwargs])  # type: ignore[attr-defined]
     return init
 

@@ -69,10 +69,10 @@ class VecEnv:
         actions, self._actions = self._actions, None
         results = self._envs.take(actions)
         obs = self._stack(
-            self._envs.begin(index, None) if result.over else result.obs for index, result in enumerate(results)
+            self._envs.begin(index, None) if result.done else result.obs for index, result in enumerate(results)
         )
         rewards = np.array([result.reward for result in results], np.float32)
-        return obs, rewards, np.array([result.over for result in results]), vec_env_infos(results, self._envs.spaces)
+        return obs, rewards, np.array([result.done for result in results]), vec_env_infos(results, self._envs.spaces)
 
     def _stack(self, observations: Iterable[npt.NDArray[np.float32]]) -> Any:
         return self._envs.spaces.own_observations(np.stack(list(observations)))
@@ -96,7 +96,7 @@ class VecEnv:
 
     def has_attr(self, attr_name: str) -> bool:
         if attr_name == METHOD:
-            return bool(self._envs.sizes.legal)
+            return bool(self._envs.sizes.n_legal)
         try:
             self.get_attr(attr_name)
         except AttributeError:
@@ -114,7 +114,7 @@ class VecEnv:
             self._single[index].set_wrapper_attr(attr_name, value)
 
     def env_method(self, method_name: str, *args: Any, indices: Indices = None, **kwargs: Any) -> list[Any]:
-        if method_name == METHOD and self._envs.sizes.legal:  # also where an environment says it in its info
+        if method_name == METHOD and self._envs.sizes.n_legal:  # also where an environment says it in its info
             return [self._envs.legal(index) for index in self._get_indices(indices)]
         if self._single is None:
             if len(set(self._get_indices(indices))) != self.num_envs:
@@ -171,8 +171,8 @@ def vec_env_infos(results: Iterable[StepResult], spaces: Spaces) -> list[dict[st
     """Infos as in a VecEnv. It begins the next episode at once, so an episode's last observation is in its info."""
     own = spaces.unflatten
     return [
-        {**result.info, "terminal_observation": own(result.obs), "TimeLimit.truncated": result.alive}
-        if result.over
+        {**result.info, "terminal_observation": own(result.obs), "TimeLimit.truncated": not result.terminated}
+        if result.done
         else dict(result.info)
         for result in results
     ]

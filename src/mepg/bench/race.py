@@ -24,7 +24,16 @@ from mepg.bench.peers import Peer
 from mepg.bench.worker import Task
 from mepg.errors import RunFailure, UsageError, unknown
 from mepg.signals import cleaning_up
-from mepg.storage.files import Damaged, JsonObject, count, finite, not_writable, path_exists, read_sealed, write_sealed
+from mepg.storage.files import (
+    Damaged,
+    JsonObject,
+    not_writable,
+    parse_count,
+    parse_finite,
+    path_exists,
+    read_sealed,
+    write_sealed,
+)
 from mepg.storage.folder import versions
 
 EPISODES, IN_A_ROW = 10, 3  # of an evaluation; evaluations that are averaged
@@ -120,7 +129,10 @@ def _read(path: Path, heat: Heat) -> list[Evaluation]:
     if data.get("rules") != heat.rules():
         raise Damaged("it is of a race with other rules")
     try:
-        return [Evaluation(count(step), finite(used), finite(mean)) for step, used, mean in data["evaluations"]]
+        return [
+            Evaluation(parse_count(step), parse_finite(used), parse_finite(mean))
+            for step, used, mean in data["evaluations"]
+        ]
     except (KeyError, TypeError, ValueError) as error:
         raise Damaged(f"its evaluations: {error}") from None
 

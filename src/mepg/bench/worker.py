@@ -234,8 +234,8 @@ def race(task: Task) -> Measure:
         evaluation = next(record.evaluation for record in training if record.evaluation is not None)
         return {
             "step": training.step,
-            "core_seconds": sum(os.times()[:4]) - training.processor_evaluating,
-            "mean_return": float(np.mean([episode.total for episode in evaluation])),
+            "core_seconds": sum(os.times()[:4]) - training.processor_seconds_evaluating,
+            "mean_return": float(np.mean([episode.return_ for episode in evaluation])),
         }
 
     return measure
@@ -244,7 +244,7 @@ def race(task: Task) -> Measure:
 def _play(env: Env, actions: Iterable[npt.NDArray[np.float32]]) -> None:
     """Take these actions, in as many episodes as it takes."""
     for action in actions:
-        if env.step(action).over:
+        if env.step(action).done:
             env.reset(0)
 
 

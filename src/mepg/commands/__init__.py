@@ -1,7 +1,8 @@
 """The commands. Each module here is the command of that name; they are not listed anywhere else. A command has
 
     a docstring      one line of help
-    add_arguments    adds its arguments to its parser
+    add_arguments    adds its arguments to its parser. A flag's help ends with its default in parentheses, as --help
+                     promises: `flags.add_count` and its like write it there, for others it is typed
     answer           runs it. Of its arguments, `json` is True for --json, and `say` prints a line before there is an
                      answer (nothing with --json)
     COMPUTES         True if it computes with JAX, on `--threads` cores

@@ -86,14 +86,14 @@ def answer(arguments: Arguments) -> Answer:
 
 def _refuse_what_has_no_effect(arguments: Arguments) -> None:
     if arguments.race:
-        names, way_out = ["rounds"], "a race has none"
+        names, hint = ["rounds"], "a race has none"
     elif arguments.algorithms:
-        names, way_out = ["against", "out", "envs", "seeds"], "the updates of single algorithms have none; add --race"
+        names, hint = ["against", "out", "envs", "seeds"], "the updates of single algorithms have none; add --race"
     else:
-        names, way_out = ["envs", "seeds"], "only a race has them: add --race"
+        names, hint = ["envs", "seeds"], "only a race has them: add --race"
     for name in names:
         if getattr(arguments, name) not in (None, ()):
-            raise UsageError(f"--{name} would have no effect: {way_out}")
+            raise UsageError(f"--{name} would have no effect: {hint}")
 
 
 @contextlib.contextmanager

@@ -48,7 +48,7 @@ def answer(arguments: Arguments) -> Answer:
         total, length = episodes[-1]
         arguments.say(f"  episode {i + 1:>3}: return {total:10,.2f}   length {length:,}{recorded}")
     env.close()
-    totals = [episode.total for episode in episodes]
+    totals = [episode.return_ for episode in episodes]
     mean, std = float(np.mean(totals)), float(np.std(totals))
     data = {
         "run": str(arguments.run),

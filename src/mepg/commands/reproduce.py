@@ -7,7 +7,7 @@ from mepg.commands import Answer, Arguments, Parser
 from mepg.errors import UsageError
 from mepg.process import EXIT_FAILURE
 from mepg.signals import signal_exit_status, stop_on_signal
-from mepg.training.config import Config, settings_of
+from mepg.training.config import Config, options_of
 from mepg.words import duration, many
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def add_arguments(parser: Parser) -> None:
     )
     flags.add_tuned(parser)
     flags.add_path(parser, "--results", "DIR", "folder for the runs", "results")
-    flags.add_settings(parser, Config, leave_out=settings_of(Config).keys() - {"backend"})
+    flags.add_options(parser, Config, leave_out=options_of(Config).keys() - {"backend"})
     flags.add_engine(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="only print how many runs are missing, and how long they take"
@@ -50,7 +50,7 @@ def answer(arguments: Arguments) -> Answer:
 
     selections = _selections(arguments)
     results, backend = arguments.results, arguments.backend
-    settings_of(Config)["backend"].check(backend)
+    options_of(Config)["backend"].check(backend)
     wanted = {job.folder: job for selection in selections for job in jobs(selection, results, backend)}
     folder = arguments.results / selections[0].folder_name
     states = jobs_by_state(wanted.values())

@@ -25,8 +25,8 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--env", metavar="ID", help="a Gymnasium environment id, or module:id")
     flags.add_path(parser, "--config", "FILE", "settings from a JSON file, such as `mepg tune` writes")
     flags.add_path(parser, "--out", "DIR", "the run's folder (runs/NAME, named after the settings)")
-    flags.add_settings(parser, Config)
-    flags.add_settings(parser, SessionOptions)
+    flags.add_options(parser, Config)
+    flags.add_options(parser, SessionOptions)
     flags.add_tuned(parser)
     flags.add_set(parser)
 
@@ -40,11 +40,11 @@ def answer(arguments: Arguments) -> Answer:
     from mepg.storage.files import path_exists
     from mepg.storage.folder import Folder
 
-    options = SessionOptions(**flags.settings_from(arguments, SessionOptions))
+    options = SessionOptions(**flags.options_from(arguments, SessionOptions))
     if arguments.algorithm is None:
         _recommend(arguments, options.step_timeout)
     settings = flags.spec_settings(arguments)
-    config = Config.make(arguments.algorithm, settings, env=arguments.env, **flags.settings_from(arguments, Config))
+    config = Config.make(arguments.algorithm, settings, env=arguments.env, **flags.options_from(arguments, Config))
     named_after = arguments.set if arguments.config is None else [arguments.config.stem]
     if arguments.tuned:
         named_after = ["tuned", *named_after]
@@ -52,7 +52,7 @@ def answer(arguments: Arguments) -> Answer:
     path = arguments.out or Path("runs") / config.folder_name(named_after)
     folder = Folder(path)
     config, data = with_data(config)
-    result, title = folder.finished(config), "Already finished"
+    result, title = folder.summary_if_finished(config), "Already finished"
     if result is None:
         with preparing(quiet=arguments.json):
             session = Session(config, path, options, data)

@@ -9,7 +9,7 @@ from mepg import flags
 from mepg.commands import Answer, Arguments, Parser
 from mepg.process import EXIT_FAILURE, printable, program_name
 from mepg.signals import signal_exit_status, stop_on_signal
-from mepg.training.config import Config, settings_of
+from mepg.training.config import Config, options_of
 from mepg.words import many
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def add_arguments(parser: Parser) -> None:
     flags.add_count(parser, "--trials", 20, "trials in total, including those before a resume")
     flags.add_count(parser, "--seeds", 3, "runs of each trial, with seeds 0, 1, ...")
     # A trial's seeds are counted from 0, and each of its runs has a core to itself.
-    flags.add_settings(parser, Config, leave_out=("seed", "threads"), steps=100_000)
+    flags.add_options(parser, Config, leave_out=("seed", "threads"), steps=100_000)
     words = "values to search for a setting: low:high, low:high:log or a,b,c; can be repeated (see docs/tune.md)"
     parser.add_argument("--space", action="append", default=[], metavar="FIELD=WHERE", help=words)
     flags.add_path(parser, "--out", "DIR", "the study's folder (tune/NAME, named after algorithm and environment)")
@@ -44,8 +44,8 @@ def answer(arguments: Arguments) -> Answer:
 
     require_optuna()
     flags.check_bound("trials", arguments.trials)
-    settings = flags.settings_from(arguments, Config)
-    settings_of(Config)["eval_every"].check(settings["eval_every"])
+    settings = flags.options_from(arguments, Config)
+    options_of(Config)["eval_every"].check(settings["eval_every"])
     settings["eval_every"] = min(settings["eval_every"], settings["steps"])
     spec_settings = flags.spec_settings(arguments)
     run, transitions = with_data(Config.make(arguments.algorithm, spec_settings, env=arguments.env, **settings))

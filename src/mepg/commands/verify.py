@@ -41,35 +41,40 @@ def answer(arguments: Arguments) -> Answer:
         lines = [f"{folder.path}: {_summary(verdict, TOLERANCE)}", *_details(verdict), *_policies(folder, verdict)]
         arguments.say("\n".join(lines))
         differences = [difference._asdict() for difference in verdict.differences]
-        about = {"agrees": verdict.agrees, "exact": verdict.exact, "until": verdict.until, "numbers": verdict.numbers}
+        about = {
+            "agrees": verdict.agrees,
+            "exact": verdict.exact,
+            "until": verdict.until,
+            "numbers": verdict.n_compared,
+        }
         policies = [policy._asdict() for policy in verdict.policies]
-        found = {"elsewhere": verdict.elsewhere, "differences": differences, "policies": policies}
+        found = {"elsewhere": verdict.platform_changes, "differences": differences, "policies": policies}
         data.append({"run": str(folder.path), **about, **found})
     return Answer({"runs": data, "agree": agree}, "", 0 if agree else EXIT_FAILURE)
 
 
 def _summary(verdict: "Verdict", tolerance: float) -> str:
-    compared = f"{many(verdict.numbers, 'number')} up to step {verdict.until:,}"
+    compared = f"{many(verdict.n_compared, 'number')} up to step {verdict.until:,}"
     if not verdict.numbers_agree:
         return f"does NOT agree: {len(verdict.differences):,} of {compared} differ"
     if not verdict.agrees:
         return f"does NOT agree: {' and '.join(policy.file for policy in verdict.policies if not policy.agrees)}"
     if not verdict.differences:
         return f"agrees bit for bit: {compared}"
-    if verdict.departs is None:
+    if verdict.first_large_step is None:
         differ = len(verdict.differences)
         return f"agrees to {tolerance:.1%}, computed elsewhere: {compared}, all but {differ:,} bit for bit"
     return (
-        f"agrees to {tolerance:.1%}, computed elsewhere, until step {verdict.departs:,}: after that, the rounding "
-        "errors of the two machines have grown too large to compare"
+        f"agrees to {tolerance:.1%}, computed elsewhere, until step {verdict.first_large_step:,}: after that, the "
+        "rounding errors of the two machines have grown too large to compare"
     )
 
 
 def _details(verdict: "Verdict") -> list[str]:
     lines = [f"  {difference}" for difference in verdict.differences[:SHOWN]]
-    if verdict.numbers_agree and not verdict.learned:
+    if verdict.numbers_agree and not verdict.compared_learning:
         lines.append("  the run had not started to learn by then: use more --steps")
-    return lines + ([f"  {each}" for each in verdict.elsewhere] if not verdict.exact else [])
+    return lines + ([f"  {each}" for each in verdict.platform_changes] if not verdict.exact else [])
 
 
 def _policies(folder: "Folder", verdict: "Verdict") -> list[str]:

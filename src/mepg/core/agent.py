@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from mepg.core.bellman import critic_gradient
 from mepg.core.critics import Critics, make_critics
 from mepg.core.nets import BatchNorm
 from mepg.core.policies import Policy, add_noise, make_policy
@@ -16,17 +17,34 @@ from mepg.core.posterior import make_beliefs
 from mepg.core.search import choose_proposal, init_search
 from mepg.core.spec import ActorSpec, Spec
 from mepg.core.types import Agent, AgentState, Array, Batch, Key, Metrics, Sizes, Trainable
-from mepg.core.update import Actor, Networks, acting_params, entropy_coefficient, init_trainable, policy_loss, update
+from mepg.core.update import (
+    Actor,
+    CriticGradient,
+    Networks,
+    acting_policy_params,
+    entropy_coefficient,
+    init_trainable,
+    policy_loss,
+    update,
+)
 
 Update = Callable[[AgentState, Batch, Key], tuple[AgentState, Metrics]]
 
 
-def build(spec: Spec, sizes: Sizes, make_actor: Callable[[Any, Sizes, Critics], Actor] | None = None) -> Agent:
-    """The agent that `spec` describes, for observations and actions of these sizes."""
+def build(
+    spec: Spec,
+    sizes: Sizes,
+    make_actor: Callable[[Any, Sizes, Critics], Actor] | None = None,
+    critic_gradient: CriticGradient = critic_gradient,
+) -> Agent:
+    """The agent that `spec` describes, for observations and actions of these sizes.
+
+    :param critic_gradient: another function of the same shape, for another y
+    """
     critics = make_critics(spec, sizes)
     actor = single_actor(make_policy(spec, sizes), critics) if make_actor is None else make_actor(spec, sizes, critics)
     nets = Networks(actor, critics, target_entropy(spec, sizes))
-    return make_agent(nets, spec, partial(update, nets, spec))
+    return make_agent(nets, spec, partial(update, nets, spec, critic_gradient=critic_gradient))
 
 
 def single_actor(policy: Policy, critics: Critics) -> Actor:
@@ -41,8 +59,8 @@ def single_actor(policy: Policy, critics: Critics) -> Actor:
 
 def target_entropy(spec: ActorSpec, sizes: Sizes) -> float:
     """H of Eq. (8): -dim(A), unless the spec says otherwise."""
-    given = None if spec.temperature is None else spec.temperature.target_entropy
-    return -float(sizes.action) if given is None else given
+    from_spec = None if spec.temperature is None else spec.temperature.target_entropy
+    return -float(sizes.action) if from_spec is None else from_spec
 
 
 def make_agent(nets: Networks, spec: Spec, update: Update) -> Agent:
@@ -54,7 +72,7 @@ def make_agent(nets: Networks, spec: Spec, update: Update) -> Agent:
         update=update,
         begin=partial(init_search, spec.search, spec),
         beliefs=make_beliefs(
-            nets.critics, lambda state: state.critic.params, partial(evaluated_policy, nets, spec), spec
+            nets.critics, lambda state: state.critic.params, partial(critics_policy, nets, spec), spec
         ),
     )
 
@@ -82,7 +100,7 @@ def explore(nets: Networks, spec: Spec, state: AgentState, carry: Any, obs: Arra
     theta = state.critic.params
 
     def propose(obs: Array) -> Array:
-        action, _ = nets.actor.sample(acting_params(spec, state), theta, obs, k_sample)
+        action, _ = nets.actor.sample(acting_policy_params(spec, state), theta, obs, k_sample)
         return add_noise(spec.exploration, action, k_noise)
 
     if spec.search is None:
@@ -93,13 +111,13 @@ def explore(nets: Networks, spec: Spec, state: AgentState, carry: Any, obs: Arra
 
 def exploit(nets: Networks, spec: ActorSpec, state: AgentState, obs: Array) -> Array:
     """The policy's mode."""
-    return nets.actor.mode(acting_params(spec, state), state.critic.params, obs)
+    return nets.actor.mode(acting_policy_params(spec, state), state.critic.params, obs)
 
 
-def evaluated_policy(
+def critics_policy(
     nets: Networks, spec: ActorSpec, state: AgentState, obs: Array, _: Key, key: Key
 ) -> tuple[Array, Array]:
-    """a ~ pi(s), the policy that the critics evaluate, and what Eq. (7) pays for its entropy: -alpha log pi(a | s)."""
+    """a ~ pi(s), the policy whose Q the critics learn, and its entropy bonus in Eq. (7): -alpha log pi(a | s)."""
     averaged = spec.policy_average is not None and spec.policy_average.use != "acting"
     phi = state.policy_average if averaged else state.actor.params
     action, log_prob = nets.actor.sample(phi, state.critic.params, obs, key)

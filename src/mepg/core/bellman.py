@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from mepg.core.critics import Critics, lower_bound
-from mepg.core.losses import smallest_quantiles, squared_td_error
+from mepg.core.losses import doubled_td_loss, smallest_quantiles
 from mepg.core.masks import draw_masks
 from mepg.core.nets import Mask, Mlp
 from mepg.core.policies import add_noise
@@ -28,8 +28,10 @@ class QValue(NamedTuple):
     """A value that a masked critic gives, and what each of its masked units contributes to it."""
 
     q: Array  # [B]; with quantiles [B, K]
-    contributions: Array | None  # c_j, [B, H], to q or to the mean of its quantiles; None: several critics are pooled
-    critic: Array  # the index of the critic that it comes from, () or [B]
+    # c_j, [B, H], to q or to the mean of its quantiles; None where they have no closed form: pooled critics, a sum over
+    # actions
+    contributions: Array | None
+    critic_index: Array  # of the critic that it comes from, () or [B]
 
 
 def critic_gradient(
@@ -52,30 +54,28 @@ def critic_gradient(
     mask, target_mask = draw_masks(spec, len(batch.reward), k_mask)  # the same one, except in ablations: [N, B, H]
     next_action, next_log_prob = pi(batch.next_obs, k_action)  # a' ~ pi(s'): [B, A], [B]
     next_action = add_noise(spec.smoothing, next_action, k_smoothing)
-    next_q = target_q(critics, spec, theta_target, batch.next_obs, next_action, target_mask, k_subset)  # [B]
+    next_value = next_q(critics, spec, theta_target, batch.next_obs, next_action, target_mask, k_subset)  # [B]
     if spec.minto:
-        online_q = target_q(critics, spec, theta, batch.next_obs, next_action, target_mask, k_subset)
-        next_q = next_q._replace(q=jnp.minimum(next_q.q, online_q.q))
-    y = td_target(batch, spec.discount, next_q, alpha * next_log_prob)  # [B]
+        online_value = next_q(critics, spec, theta, batch.next_obs, next_action, target_mask, k_subset)
+        next_value = next_value._replace(q=jnp.minimum(next_value.q, online_value.q))
+    y = td_target(batch, spec.discount, next_value, alpha * next_log_prob)  # [B]
     return td_gradient(critics, spec, theta, batch, mask, y, weight)
 
 
-def target_q(
-    critics: Critics, spec: Spec, theta: Mlp, obs: Array, action: Array, mask: Mask | None, key: Key
-) -> QValue:
+def next_q(critics: Critics, spec: Spec, theta: Mlp, obs: Array, action: Array, mask: Mask | None, key: Key) -> QValue:
     """min_i D_m Q_i(s', a'; theta), theta the target critics' but in MINTO.
 
     In REDQ over a random subset; in TQC the quantiles without the largest.
     """
     if spec.subset is None:
-        return min_over_critics(spec, *critics.values(theta, obs, action, mask))
+        return combine_critics(spec, *critics.values(theta, obs, action, mask))
     subset = jax.random.choice(key, spec.critics, (spec.subset,), replace=False)
     theta, mask = jax.tree.map(lambda leaf: leaf[subset], (theta, mask))  # each keeps its own mask
-    value = min_over_critics(spec, *critics.values(theta, obs, action, mask))
-    return value._replace(critic=subset[value.critic])
+    value = combine_critics(spec, *critics.values(theta, obs, action, mask))
+    return value._replace(critic_index=subset[value.critic_index])
 
 
-def min_over_critics(spec: CriticSpec, q: Array, contributions: Array) -> QValue:
+def combine_critics(spec: CriticSpec, q: Array, contributions: Array) -> QValue:
     """min_i Q_i, or with pessimism min_i (Q_i - beta sigma_i); with quantiles, all critics' but the largest.
 
     [N, B], [N, B, H] -> [B], [B, H], [B]; or [N, B, K], [N, B, H] -> [B, N (K - dropped)], [B, H], ().
@@ -97,13 +97,13 @@ def min_over_critics(spec: CriticSpec, q: Array, contributions: Array) -> QValue
     )
 
 
-def td_target(batch: Batch, discount: float, next_q: QValue, entropy_cost: Array | None = None) -> QValue:
+def td_target(batch: Batch, discount: float, next_value: QValue, entropy_cost: Array | None = None) -> QValue:
     """y = r + gamma (Q(s', a') - alpha log pi(a' | s')), or r alone where s' is terminal; for each quantile."""
     discounts = discount * batch.discount  # gamma^k, or 0: [B]
-    per_row = (slice(None),) + (None,) * (next_q.q.ndim - 1)  # [B] -> [B, 1] beside quantiles
-    value = next_q.q if entropy_cost is None else next_q.q - entropy_cost[per_row]
-    contributions = None if next_q.contributions is None else discounts[:, None] * next_q.contributions
-    return QValue(batch.reward[per_row] + discounts[per_row] * value, contributions, next_q.critic)
+    per_row = (slice(None),) + (None,) * (next_value.q.ndim - 1)  # [B] -> [B, 1] beside quantiles
+    q = next_value.q if entropy_cost is None else next_value.q - entropy_cost[per_row]
+    contributions = None if next_value.contributions is None else discounts[:, None] * next_value.contributions
+    return QValue(batch.reward[per_row] + discounts[per_row] * q, contributions, next_value.critic_index)
 
 
 def td_gradient(
@@ -117,8 +117,8 @@ def td_gradient(
 ) -> tuple[Mlp, dict[str, Array]]:
     """The gradient of `critic_loss` for D_m Q(s, a; theta), of every critic, and metrics."""
 
-    def loss(theta: Mlp, mask: Mask | None, critic: Array) -> tuple[Array, dict[str, Array]]:
-        online = QValue(*critics.value(theta, batch.obs, batch.action, mask), critic)
+    def loss(theta: Mlp, mask: Mask | None, critic_index: Array) -> tuple[Array, dict[str, Array]]:
+        online = QValue(*critics.single_value(theta, batch.obs, batch.action, mask), critic_index)
         return critic_loss(spec, online, y, weight)
 
     # One critic after the other, so that what its forward pass leaves for the backward one is still in the cache.
@@ -136,11 +136,11 @@ def critic_loss(
     With expected masks, E_m of that: 1/2 (delta^2 + lambda sum_j (c_j - d_j)^2), delta of the complete networks, c_j
     what unit j contributes to Q(s, a), and d_j to y.
     """
-    error, metrics = squared_td_error(spec, online.q, y.q), {"q": online.q.mean()}
+    doubled_loss, metrics = doubled_td_loss(spec, online.q, y.q), {"q": online.q.mean()}
     dropout, c, d = spec.dropout, online.contributions, y.contributions
-    if dropout is not None and dropout.linear and c is not None and d is not None:
-        noise = residual_variance(c, d, y.critic == online.critic, dropout)
-        metrics |= {"noise_one_mask": noise.one_mask.mean(), "noise_two_masks": noise.two_masks.mean()}
+    if dropout is not None and dropout.closed_form and c is not None and d is not None:
+        variance = residual_variance(c, d, y.critic_index == online.critic_index, dropout)
+        metrics |= {"noise_one_mask": variance.one_mask.mean(), "noise_two_masks": variance.two_masks.mean()}
         if dropout.masks == "expected":
-            error += noise.one_mask
-    return 0.5 * (weight * error).mean(), metrics
+            doubled_loss += variance.one_mask
+    return 0.5 * (weight * doubled_loss).mean(), metrics

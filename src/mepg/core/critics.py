@@ -1,6 +1,6 @@
 """Critics: N networks for Q(s, a), along axis 0 of their parameters theta.
 
-For actions that are numbers, a network sees (s, a). For discrete ones it sees s and has outputs for each of them.
+For continuous actions, a network sees (s, a). For discrete ones it sees s and has outputs for each of them.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ class Critics(NamedTuple):
     """
 
     init: Callable[[Key], Mlp]  # -> theta
-    value: Callable[
-        [Mlp, Array, Array, Mask | None], tuple[Array, Array]
-    ]  # a critic's value, contributions: [B], [B, H]
+    # A single critic's value and contributions, [B], [B, H].
+    single_value: Callable[[Mlp, Array, Array, Mask | None], tuple[Array, Array]]
     values: Callable[[Mlp, Array, Array, Mask | None], tuple[Array, Array]]  # every critic's: [N, B], [N, B, H]
     policy_q: Callable[[Mlp, Array, Array, Mask | None], Array]  # the Q that the policy is improved on, [B]
     # Every critic's Q of each discrete action, and the sum of their units' squared contributions: [N, B, A], [N, B, A].
@@ -56,21 +55,21 @@ def make_critics(spec: CriticSpec, sizes: Sizes, network: Network | None = None)
     def quantile_mean(value: Array) -> Array:
         return value if quantiles is None else value.mean(axis=-1)
 
-    def value_of_one(theta: Mlp, obs: Array, action: Array, mask: Mask | None) -> tuple[Array, Array]:
+    def single_critic_value(theta: Mlp, obs: Array, action: Array, mask: Mask | None) -> tuple[Array, Array]:
         x = jnp.concatenate([obs, action], axis=-1)
         value, units = network.apply_masked(theta, x, mask)
         if quantiles is None:
             return value.squeeze(-1), units * theta[-1].w[:, 0]
         return value, units * theta[-1].w.mean(axis=1)
 
-    def discrete_value_of_one(theta: Mlp, obs: Array, action: Array, mask: Mask | None) -> tuple[Array, Array]:
+    def discrete_single_critic_value(theta: Mlp, obs: Array, action: Array, mask: Mask | None) -> tuple[Array, Array]:
         outputs, units = network.apply_masked(theta, sizes.without_legal(obs), mask)
         one_hot = action == jnp.arange(n_actions)  # [B, A]
         value = jnp.where(one_hot[:, :, None], outputs.reshape(-1, n_actions, n_quantiles), 0.0).sum(axis=1)
         weights = theta[-1].w.reshape(-1, n_actions, n_quantiles).mean(axis=-1)  # [H, A]
         return value.squeeze(-1) if quantiles is None else value, units * (one_hot.astype(jnp.float32) @ weights.T)
 
-    def action_values_of_one(theta: Mlp, obs: Array, mask: Mask | None) -> tuple[Array, Array]:
+    def single_critic_action_values(theta: Mlp, obs: Array, mask: Mask | None) -> tuple[Array, Array]:
         outputs, units = network.apply_masked(theta, sizes.without_legal(obs), mask)
         weights = theta[-1].w.reshape(-1, n_actions, n_quantiles).mean(axis=-1)  # [H, A]
         q = outputs if quantiles is None else outputs.reshape(-1, n_actions, n_quantiles).mean(axis=-1)
@@ -82,14 +81,14 @@ def make_critics(spec: CriticSpec, sizes: Sizes, network: Network | None = None)
         value, contributions = values(theta, obs, action, mask)
         return reduce_critics(spec, quantile_mean(value), jnp.square(contributions).sum(axis=-1))
 
-    value = discrete_value_of_one if discrete else value_of_one
-    values = _vmap_critics(value)
+    single_value = discrete_single_critic_value if discrete else single_critic_value
+    values = _vmap_critics(single_value)
     return Critics(
         lambda key: init_ensemble(network, spec.critics, key),
-        value,
+        single_value,
         values,
         policy_q,
-        _vmap_critics(action_values_of_one),
+        _vmap_critics(single_critic_action_values),
         quantile_mean,
     )
 

@@ -1,4 +1,4 @@
-"""The critics' error: squared or Huber's, of numbers or of quantiles."""
+"""The critics' loss: squared or Huber's, of numbers or of quantiles. Each function gives twice the loss."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from mepg.core.spec import CriticSpec
 from mepg.core.types import Array
 
 
-def squared_td_error(spec: CriticSpec, q: Array, y: Array) -> Array:
-    """(Q - y)^2, or in its place the Huber or the quantile loss, doubled: half of the mean is the loss.
+def doubled_td_loss(spec: CriticSpec, q: Array, y: Array) -> Array:
+    """(Q - y)^2, or in its place the Huber or the quantile loss, doubled: half of the mean is the critic's loss.
 
     [B], [B] -> [B] or [B, K], [B, J] -> [B]
     """
-    return huber_error(spec.huber, q, y) if spec.quantiles is None else quantile_huber_error(spec.huber, q, y)
+    return (
+        doubled_huber_loss(spec.huber, q, y)
+        if spec.quantiles is None
+        else doubled_quantile_huber_loss(spec.huber, q, y)
+    )
 
 
-def huber_error(huber: float | None, q: Array, y: Array) -> Array:
+def doubled_huber_loss(huber: float | None, q: Array, y: Array) -> Array:
     """h(Q - y), h(x) = x^2 if |x| <= k, else k (2 |x| - k). [B], [B] -> [B]
 
     Half of it is Huber's loss, with k = 1 torch's smooth_l1_loss; without k, Eq. (4)'s 1/2 (Q - y)^2.
@@ -30,17 +34,17 @@ def huber_error(huber: float | None, q: Array, y: Array) -> Array:
     return c * (2 * delta - c)
 
 
-def quantile_huber_error(huber: float | None, z: Array, y: Array) -> Array:
+def doubled_quantile_huber_loss(huber: float | None, z: Array, y: Array) -> Array:
     """mean_ij 2 |tau_i - 1{y_j < z_i}| h(z_i - y_j), tau_i = (i - 1/2) / K. [B, K], [B, J] -> [B]
 
     The quantile Huber loss (Dabney et al., 2018), the mean over the quantiles z_i and over y's. The factor 2 makes the
-    weights 1 on average, so that with one quantile this is `huber_error`.
+    weights 1 on average, so that with one quantile this is `doubled_huber_loss`.
     """
     tau = ((jnp.arange(z.shape[-1]) + 0.5) / z.shape[-1])[:, None]
     z, y = z[:, :, None], y[:, None, :]
     weight = jnp.where(y < z, 2 * (1 - tau), 2 * tau)
     # One axis after the other: XLA takes half of the time.
-    return (weight * huber_error(huber, z, y)).mean(axis=2).mean(axis=1)
+    return (weight * doubled_huber_loss(huber, z, y)).mean(axis=2).mean(axis=1)
 
 
 def smallest_quantiles(quantiles: Array, count: int) -> Array:

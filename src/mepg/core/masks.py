@@ -56,7 +56,7 @@ def _keep_threshold(dropout: Dropout) -> int:
     return min(max(round((1 - dropout.p) * _LEVELS), 1), _LEVELS)
 
 
-def draw_mask(spec: CriticSpec, critics: int, rows: int, key: Key) -> Mask:
+def draw_mask(spec: CriticSpec, n_critics: int, rows: int, key: Key) -> Mask:
     """`rows` masks for each critic, each of which defines a sub-network."""
     assert spec.dropout is not None
     threshold = _keep_threshold(spec.dropout)
@@ -64,9 +64,9 @@ def draw_mask(spec: CriticSpec, critics: int, rows: int, key: Key) -> Mask:
     keys = jax.random.split(key, len(masked))
 
     def layer(k: Key, units: int) -> jax.Array:
-        numbers = threefry.numbers16(k, (critics, rows, units))
+        bits = threefry.random_bits16(k, (n_critics, rows, units))
         # Scaled by the rate at which units are kept, so that the mask's mean is exactly 1.
-        return jnp.where(numbers < threshold, jnp.float32(_LEVELS / threshold), 0.0)  # [N, rows, H]
+        return jnp.where(bits < threshold, jnp.float32(_LEVELS / threshold), 0.0)  # [N, rows, H]
 
     drawn = tuple(map(layer, keys, masked))
     return (None,) * (len(spec.hidden) - len(drawn)) + drawn

@@ -27,11 +27,11 @@ class Policy(NamedTuple):
 def make_policy(spec: Spec, sizes: Sizes, network: Network | None = None) -> Policy:
     """The policy that a spec describes, with the spec's network unless another one is given."""
     if network is None:
-        widths = (sizes.actor_obs, *spec.hidden, output_width(spec, sizes))
+        widths = (sizes.actor_obs_width, *spec.hidden, output_width(spec, sizes))
         network = make_network(widths, spec.init, precision=spec.precision)
 
     def outputs(phi: Mlp, obs: Array) -> Array:
-        return network.apply(phi, sizes.seen(obs))
+        return network.apply(phi, sizes.actor_input(obs))
 
     if spec.gaussian is None:
 

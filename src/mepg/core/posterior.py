@@ -31,7 +31,7 @@ def posterior(critics: Critics, theta: Mlp, obs: Array, action: Array, spec: Cri
     if spec.dropout is None:
         q = critics.q(theta, obs, action)  # [N, B]
         return Posterior(q, jnp.zeros((*q.shape, 0)))
-    if spec.dropout.linear:
+    if spec.dropout.closed_form:
         value, contributions = critics.values(theta, obs, action, None)
         return Posterior(critics.quantile_mean(value), mask_variance(spec.dropout) ** 0.5 * contributions)
     masks = draw_mask(spec, len(theta[0].b), SAMPLES, jax.random.key(0))
@@ -48,15 +48,15 @@ def posterior(critics: Critics, theta: Mlp, obs: Array, action: Array, spec: Cri
 class Subnetwork(NamedTuple):
     """One of several critics, and a mask for it."""
 
-    critic: Array  # its number
+    critic: Array  # its index
     mask: Mask | None
 
 
-def draw_subnetwork(spec: CriticSpec, critics: int, key: Key) -> Subnetwork:
+def draw_subnetwork(spec: CriticSpec, n_critics: int, key: Key) -> Subnetwork:
     """A random critic and a random mask, as in training."""
     k_critic, k_mask = jax.random.split(key)
     mask = None if spec.dropout is None else draw_mask(spec, 1, 1, k_mask)
-    return Subnetwork(jax.random.randint(k_critic, (), 0, critics), mask)
+    return Subnetwork(jax.random.randint(k_critic, (), 0, n_critics), mask)
 
 
 def q_of_subnetwork(critics: Critics, theta: Mlp, subnetwork: Subnetwork, obs: Array, action: Array) -> Array:
@@ -84,21 +84,21 @@ def posterior_covariance(posterior: Posterior) -> Array:
 
 def make_beliefs(
     critics: Critics,
-    theta: Callable[[Any], Mlp],
-    evaluated_policy: Callable[[Any, Array, Key, Key], tuple[Array, Array]],
+    get_theta: Callable[[Any], Mlp],
+    critics_policy: Callable[[Any, Array, Key, Key], tuple[Array, Array]],
     spec: CriticSpec,
 ) -> Beliefs:
-    """The `Beliefs` of an agent that keeps its critics at `theta(state)`, on axis 0."""
+    """The `Beliefs` of an agent that keeps its critics at `get_theta(state)`, on axis 0."""
 
     def subnetwork(state: Any, obs: Array, action: Array, key: Key) -> Array:
-        of_all = theta(state)
-        return q_of_subnetwork(critics, of_all, draw_subnetwork(spec, len(of_all[0].b), key), obs, action)
+        theta = get_theta(state)
+        return q_of_subnetwork(critics, theta, draw_subnetwork(spec, len(theta[0].b), key), obs, action)
 
     return Beliefs(
-        posterior=lambda state, obs, action: posterior(critics, theta(state), obs, action, spec),
+        posterior=lambda state, obs, action: posterior(critics, get_theta(state), obs, action, spec),
         subnetwork=subnetwork,
-        evaluated_policy=evaluated_policy,
-        closed_form=spec.dropout is None or spec.dropout.linear,
+        critics_policy=critics_policy,
+        closed_form=spec.dropout is None or spec.dropout.closed_form,
     )
 
 

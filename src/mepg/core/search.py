@@ -37,8 +37,8 @@ def proposal_values(
     """
     tiled_obs = jnp.tile(obs, (len(proposals) // len(obs), 1))  # [K B, S]
     if search.how == "ucb":
-        belief = posterior(critics, theta, tiled_obs, proposals, spec)
-        value = posterior_mean(belief) + search.kappa * jnp.sqrt(posterior_variance(belief))
+        q_posterior = posterior(critics, theta, tiled_obs, proposals, spec)
+        value = posterior_mean(q_posterior) + search.kappa * jnp.sqrt(posterior_variance(q_posterior))
     else:
         value = q_of_subnetwork(critics, theta, carry, tiled_obs, proposals)
     return value.reshape(-1, len(obs))

@@ -26,14 +26,15 @@ class Noise:
         require(self.clip is None or self.clip > 0, "clip", "above 0, or none", self.clip)
 
 
+Masks = Literal["consistent", "independent", "online", "expected"]  # on the two sides of the Bellman equation
+
+
 @dataclass(frozen=True, kw_only=True)
 class Dropout:
     """The dropout operator D_m on the critics' hidden units (Eq. 3)."""
 
     p: float = 0.1  # the probability that a unit is dropped
-    masks: Literal["consistent", "independent", "online", "expected"] = (
-        "consistent"  # on the two sides of the Bellman equation (D18)
-    )
+    masks: Masks = "consistent"  # D18; online: on Q(s, a) alone; expected: on both sides, averaged in closed form
     layers: Literal["last", "all"] = "last"  # which hidden layers (D1)
     rows: Literal["sample", "batch"] = "sample"  # one mask for each sample, or for the batch (D2)
     shared: bool = False  # whether all critics have the same mask
@@ -44,8 +45,8 @@ class Dropout:
         require(0 <= self.p < 1, "p", "in [0, 1)", self.p)
 
     @property
-    def linear(self) -> bool:
-        """Whether Q is linear in all that is masked, so that what masks do has a closed form."""
+    def closed_form(self) -> bool:
+        """Whether the distribution of Q over masks has a closed form: Q is linear in all that is masked."""
         return self.layers == "last" and self.place == "after"
 
 
@@ -56,7 +57,7 @@ class Temperature:
     initial: float = 0.1  # D10
     lr: float | None = 1e-4  # None: alpha stays as it is (D21)
     target_entropy: float | None = None  # None: -dim(A); for discrete actions, `entropy_ratio` says it
-    every: int | None = None  # alpha is updated at every so many critic updates; None: with the policy (D7)
+    every: int | None = None  # alpha is updated every so many critic updates; None: with the policy (D7)
 
     def __post_init__(self) -> None:
         require(1e-30 <= self.initial <= 1e30, "initial", "in [1e-30, 1e30]", self.initial)
@@ -102,7 +103,7 @@ class Quantiles:
     """A critic's value as a distribution: its quantiles at (k - 1/2) / count, k = 1, 2, ..."""
 
     count: int = 25  # K
-    dropped: int = 0  # TQC: so many for each critic, the largest of the pool, are left out of y
+    dropped: int = 0  # TQC: the N * dropped largest of the N critics' pooled quantiles are left out of y
 
     def __post_init__(self) -> None:
         require(1 <= self.count <= 10_000, "count", "in [1, 10000]", self.count)
@@ -143,7 +144,7 @@ class CriticSpec:
     huber: float | None = None  # k of the Huber loss; None: the squared error
     policy_q: Literal["first", "min", "mean"] = "min"  # which Q of N critics the policy is improved on
     layer_norm: bool = False  # on the critics' hidden layers
-    target_every: int = 2  # the target networks follow at every so many critic updates (D9)
+    target_every: int = 2  # the target networks follow every so many critic updates (D9)
     updates_per_step: int = 1  # critic updates for each step in the environment
 
     discount: float = 0.99  # gamma
@@ -199,7 +200,7 @@ class CriticSpec:
             self._set("policy_q", "min")
             if (
                 self.quantiles is not None and self.quantiles.count == 1
-            ):  # `quantile_huber_error` of one quantile is `huber_error`
+            ):  # `doubled_quantile_huber_loss` of one quantile is `doubled_huber_loss`
                 self._set("quantiles", None)
 
     def _set(self, name: str, value: Any) -> None:
@@ -211,7 +212,7 @@ class ActorSpec(CriticSpec):
     """Critics, and an actor that is improved on them."""
 
     temperature: Temperature | None = None  # None: no entropy term
-    actor_every: int = 1  # the policy is updated at every so many critic updates: the delay d
+    actor_every: int = 1  # the policy is updated every so many critic updates: the delay d
     actor_lr: float = 3e-4
     policy_average: PolicyAverage | None = None  # None: the policy itself acts
 
@@ -222,7 +223,7 @@ class ActorSpec(CriticSpec):
 
     @property
     def stochastic(self) -> bool:
-        """Whether the policy is. A deterministic one has a target network, and no entropy."""
+        """Whether the policy is stochastic. A deterministic one has a target network, and no entropy."""
         return True
 
     @property
@@ -243,7 +244,7 @@ class ActorSpec(CriticSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class Spec(ActorSpec):
-    """What `core.agent.build` turns into an agent: critics, and a policy for actions that are numbers."""
+    """What `core.agent.build` turns into an agent: critics, and a policy for continuous actions."""
 
     gaussian: Gaussian | None = None  # None: a deterministic policy, with a target network
     exploration: Noise | None = None  # added to the policy's own action while training
@@ -286,14 +287,14 @@ class Spec(ActorSpec):
             self._set("subset", None)
 
 
-def derive(kind: type[Any], spec: Any, **changes: Any) -> Any:
+def derive(spec_class: type[Any], spec: Any, **changes: Any) -> Any:
     """A spec of another class, a subclass of `spec`'s, with the same fields and some changes."""
-    return kind(**{field.name: getattr(spec, field.name) for field in fields(spec)} | changes)
+    return spec_class(**{field.name: getattr(spec, field.name) for field in fields(spec)} | changes)
 
 
 def _require_closed_form(spec: CriticSpec, dropout: Dropout) -> None:
     """Refuse what the masks' expected loss cannot be computed for."""
-    if not dropout.linear:
+    if not dropout.closed_form:
         raise ValueError(
             "dropout.masks=expected needs masks on the last layer alone, after the activation: "
             "set dropout.layers=last and dropout.place=after"
@@ -310,7 +311,7 @@ def _require_sigma(dropout: Dropout | None) -> None:
     """Refuse pessimism where the masks' standard deviation has no closed form."""
     if dropout is None:
         raise ValueError("pessimism needs masks, whose spread is sigma: set dropout.p, or pessimism=none")
-    if not dropout.linear:
+    if not dropout.closed_form:
         raise ValueError(
             "pessimism needs masks on the last layer alone, after the activation: "
             "set dropout.layers=last and dropout.place=after, or pessimism=none"
@@ -321,7 +322,7 @@ def require_uncertainty(spec: CriticSpec, search: Search) -> None:
     """Refuse a search by critics without uncertainty, or without a closed form of it where one is needed."""
     if spec.dropout is None and spec.critics == 1:
         raise ValueError("search needs critics with uncertainty: set dropout.p, or critics to more than 1")
-    if search.how == "ucb" and spec.dropout is not None and not spec.dropout.linear:
+    if search.how == "ucb" and spec.dropout is not None and not spec.dropout.closed_form:
         raise ValueError(
             "search.how=ucb needs masks on the last layer alone, after the activation: set search.how=thompson"
         )
@@ -340,7 +341,7 @@ _UPPER_BOUNDS = MappingProxyType(
 )
 
 
-def require(holds: bool, field: str, what: str, value: object) -> None:
+def require(holds: bool, field: str, expected: str, value: object) -> None:
     """Refuse a value of a field, with what it must be."""
     if not holds:
-        raise ValueError(f"{field} must be {what}, not {value}")
+        raise ValueError(f"{field} must be {expected}, not {value}")

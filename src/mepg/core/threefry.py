@@ -25,22 +25,22 @@ _PARITY = 0x1BD11BDA
 
 
 def new_key(seed: int, stream: int) -> Key:
-    """What `jax.random.fold_in(jax.random.key(seed), stream)` gives, of the kind that is computed here.
+    """What `jax.random.fold_in(jax.random.key(seed), stream)` gives, with the implementation below.
 
     NumPy computes it: for a single key, JAX would first compile a program.
     """
     x, y = _threefry(np.array([0, seed], np.uint32), *np.array([[0], [stream]], np.uint32))
-    return same_kind(jnp.asarray(np.concatenate([x, y])))
+    return wrap_key(jnp.asarray(np.concatenate([x, y])))
 
 
-def same_kind(data: Array) -> Key:
+def wrap_key(data: Array) -> Key:
     """A key from what `jax.random.key_data` gave."""
-    key: Key = jax.random.wrap_key_data(data, impl=_KIND)
+    key: Key = jax.random.wrap_key_data(data, impl=_PRNG_IMPL)
     return key
 
 
-def numbers16(key: Key, shape: tuple[int, ...]) -> Array:
-    """Uniform 16-bit numbers, four from each hash: JAX's older scheme takes both words, and a word has two in it."""
+def random_bits16(key: Key, shape: tuple[int, ...]) -> Array:
+    """Uniform 16-bit integers, four from each hash: JAX's older scheme takes both words, and a word has two in it."""
     *rows, columns = shape
     with jax.threefry_partitionable(False):
         words = jax.random.bits(as_jax_key(key), (*rows, (columns + 1) // 2), jnp.uint32)
@@ -59,7 +59,7 @@ def _threefry(key: Words, x: Words, y: Words) -> tuple[Words, Words]:
     return x, y
 
 
-def _count(shape: tuple[int, ...]) -> tuple[Array, Array]:
+def _counters(shape: tuple[int, ...]) -> tuple[Array, Array]:
     """64-bit counters as two words; no draw here comes near 2^32."""
     low = jnp.arange(math.prod(shape), dtype=jnp.uint32).reshape(shape)
     return jnp.zeros_like(low), low
@@ -71,7 +71,7 @@ def _seed(seed: Array) -> Array:
 
 
 def _split(key: Array, shape: tuple[int, ...]) -> Array:
-    return jnp.stack(_threefry(key, *_count(shape)), axis=-1)
+    return jnp.stack(_threefry(key, *_counters(shape)), axis=-1)
 
 
 def _fold_in(key: Array, number: Array | int) -> Array:
@@ -91,6 +91,6 @@ def as_jax_key(key: Array) -> Key:
     return wrapped
 
 
-_KIND = jax.extend.random.define_prng_impl(
+_PRNG_IMPL = jax.extend.random.define_prng_impl(
     key_shape=(2,), seed=_seed, split=_split, random_bits=_random_bits, fold_in=_fold_in, name="mepg-threefry", tag="mt"
 )

@@ -31,8 +31,8 @@ class Metric(NamedTuple):
 Metrics = dict[str, Metric]
 
 
-class Part(NamedTuple):
-    """A named part of an observation: s[start:end]."""
+class Entry(NamedTuple):
+    """A named entry of an observation, as of a Dict: s[start:end]."""
 
     name: str
     start: int
@@ -52,14 +52,14 @@ class Sizes(NamedTuple):
     obs: int  # S
     action: int  # A: numbers in an action of a box, or discrete actions to choose from
     action_kind: str = "box"  # or "discrete"
-    parts: tuple[Part, ...] = ()  # of an observation whose parts have names, in order
-    actor_parts: tuple[Part, ...] | None = None  # those that the policy sees; None: it sees all of s
-    legal: int = 0  # numbers behind s that say which actions are legal: A, or none where all of them always are
+    entries: tuple[Entry, ...] = ()  # of an observation whose entries have names, in order
+    actor_entries: tuple[Entry, ...] | None = None  # those that the policy sees; None: it sees all of s
+    n_legal: int = 0  # numbers behind s that say which actions are legal: A, or none where all of them always are
 
     @property
     def obs_width(self) -> int:
         """Numbers that an observation takes in a row and a batch: S, and A more if it says what is legal."""
-        return self.obs + self.legal
+        return self.obs + self.n_legal
 
     @property
     def action_width(self) -> int:
@@ -67,37 +67,40 @@ class Sizes(NamedTuple):
         return self.action if self.action_kind == "box" else 1
 
     @property
-    def actor_obs(self) -> int:
+    def actor_obs_width(self) -> int:
         """Numbers of s that the policy sees."""
-        return self.obs if self.actor_parts is None else sum(part.end - part.start for part in self.actor_parts)
+        return self.obs if self.actor_entries is None else sum(entry.end - entry.start for entry in self.actor_entries)
 
     @property
-    def of_policy(self) -> Sizes:
-        """The same for a policy by itself, whose s is what it is `given`."""
-        parts = self.parts if self.actor_parts is None else self.actor_parts
-        ends = accumulate(part.end - part.start for part in parts)
-        moved = [Part(part.name, end - (part.end - part.start), end) for part, end in zip(parts, ends, strict=True)]
-        return self._replace(obs=self.actor_obs, parts=tuple(moved), actor_parts=None)
+    def policy_sizes(self) -> Sizes:
+        """The same for a policy by itself, whose s is its `policy_input`."""
+        entries = self.entries if self.actor_entries is None else self.actor_entries
+        widths = [entry.end - entry.start for entry in entries]
+        moved = [
+            Entry(entry.name, end - width, end)
+            for entry, width, end in zip(entries, widths, accumulate(widths), strict=True)
+        ]
+        return self._replace(obs=self.actor_obs_width, entries=tuple(moved), actor_entries=None)
 
     @property
-    def named_parts(self) -> tuple[Part, ...]:
-        """The parts of s that have names, the legal actions among them."""
-        return (*self.parts, *([Part("action_masks", self.obs, self.obs_width)] if self.legal else []))
+    def named_entries(self) -> tuple[Entry, ...]:
+        """The entries of s that have names, the legal actions among them."""
+        return (*self.entries, *([Entry("action_masks", self.obs, self.obs_width)] if self.n_legal else []))
 
-    def seen(self, obs: Array) -> Array:
+    def actor_input(self, obs: Array) -> Array:
         """What the policy's network sees of s; the critics' see all of it but the legal actions."""
-        if self.actor_parts is None:
+        if self.actor_entries is None:
             return self.without_legal(obs)
-        return jnp.concatenate([obs[..., part.start : part.end] for part in self.actor_parts], axis=-1)
+        return jnp.concatenate([obs[..., entry.start : entry.end] for entry in self.actor_entries], axis=-1)
 
-    def given(self, obs: Array) -> Array:
+    def policy_input(self, obs: Array) -> Array:
         """What a policy by itself needs of s: what its network sees, and the legal actions."""
-        seen = self.seen(obs)
-        return jnp.concatenate([seen, self.legal_actions(obs)], axis=-1) if self.legal else seen
+        actor_input = self.actor_input(obs)
+        return jnp.concatenate([actor_input, self.legal_actions(obs)], axis=-1) if self.n_legal else actor_input
 
     def without_legal(self, obs: Array) -> Array:
         """The S numbers of s that networks see."""
-        return lax.slice_in_dim(obs, 0, self.obs, axis=-1) if self.legal else obs
+        return lax.slice_in_dim(obs, 0, self.obs, axis=-1) if self.n_legal else obs
 
     def legal_actions(self, obs: Array) -> Array:
         """What s says of each action: 1 if it is legal, else 0. [..., A]"""
@@ -105,7 +108,7 @@ class Sizes(NamedTuple):
 
     def among_legal(self, values: Array, obs: Array) -> Array:
         """A number for each action, [..., A], so low that the action is never chosen if it is not legal in s."""
-        return jnp.where(self.legal_actions(obs) > 0, values, ILLEGAL) if self.legal else values
+        return jnp.where(self.legal_actions(obs) > 0, values, ILLEGAL) if self.n_legal else values
 
 
 class Batch(NamedTuple):
@@ -159,8 +162,8 @@ class Beliefs(NamedTuple):
 
     posterior: Callable[[Any, Array, Array], Posterior]  # state, s, a -> Q
     subnetwork: Callable[[Any, Array, Array, Key], Array]  # state, s, a -> Q of one that is drawn, [B]
-    # state, s, keys of the episode and of the step -> a, and what it is paid for its entropy, [B]
-    evaluated_policy: Callable[[Any, Array, Key, Key], tuple[Array, Array]]
+    # The policy whose Q the critics learn. state, s, keys of the episode and of the step -> a, its entropy bonus: [B]
+    critics_policy: Callable[[Any, Array, Key, Key], tuple[Array, Array]]
     closed_form: bool = True  # False: the posterior is estimated from sub-networks that were drawn
 
 

@@ -26,6 +26,8 @@ from mepg.core.policies import Policy
 from mepg.core.spec import ActorSpec, Spec
 from mepg.core.types import AgentState, Array, Batch, Key, LossWeights, Metric, Metrics, Params, Trainable
 
+CriticGradient = Callable[..., tuple[Mlp, dict[str, Array]]]  # as `bellman.critic_gradient`, with another y
+
 
 class Actor(NamedTuple):
     """How actions are chosen and improved. theta is used only to choose among several policies, as in ACE."""
@@ -52,10 +54,11 @@ def update(
     batch: Batch,
     key: Key,
     weights: LossWeights = LossWeights(),  # noqa: B008
+    critic_gradient: CriticGradient = critic_gradient,
 ) -> tuple[AgentState, Metrics]:
     """One update of Algorithm 1: theta by Eq. (4), then phi, alpha and the targets, each at its interval."""
     k_critic, k_policy, k_policy_mask = jax.random.split(key, 3)
-    pi = partial(nets.actor.sample, next_params(spec, state), state.critic.target)
+    pi = partial(nets.actor.sample, next_action_policy_params(spec, state), state.critic.target)
     theta, theta_target, _ = state.critic
     gradient, metrics = critic_gradient(
         nets.critics, spec, theta, theta_target, pi, entropy_coefficient(spec, state), batch, k_critic, weights.critic
@@ -171,13 +174,13 @@ def entropy_coefficient(spec: ActorSpec, state: AgentState) -> Array | float:
     return 0.0 if spec.temperature is None else spec.temperature.initial
 
 
-def acting_params(spec: ActorSpec, state: AgentState) -> Params:
+def acting_policy_params(spec: ActorSpec, state: AgentState) -> Params:
     """phi of the policy that acts: the learned one, or its average."""
     averaged = spec.policy_average is not None and spec.policy_average.use in ("acting", "both")
     return state.policy_average if averaged else state.actor.params
 
 
-def next_params(spec: ActorSpec, state: AgentState) -> Params:
+def next_action_policy_params(spec: ActorSpec, state: AgentState) -> Params:
     """phi of the policy that chooses a': the target's if there is one, or the average."""
     if spec.policy_average is not None and spec.policy_average.use in ("targets", "both"):
         return state.policy_average

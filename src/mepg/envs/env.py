@@ -46,7 +46,7 @@ class Env:
             with failures_at("first reset"):
                 # PyBullet's first reset differs from all later ones, so it is not used. It also checks the space.
                 obs, info = self._reset(0)
-                if self.spaces.actions.kind == "discrete":
+                if self.spaces.actions.action_kind == "discrete":
                     owner = _owner(self.original, METHOD)
                     ask = None if owner is None else lambda: [self._call(METHOD, None, of=owner)]
                     self._legal = LegalActions(self.spaces, 1, ask, info)

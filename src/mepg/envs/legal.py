@@ -47,9 +47,9 @@ class LegalActions:
 
     def after(self, index: int, result: StepResult) -> StepResult:
         """What a step gave, with whole rows."""
-        said = self._ask is None or not (result.over and self._resets_itself)
+        said = self._ask is None or not (result.done and self._resets_itself)
         # Nothing is chosen in a terminal state. In one that nobody could be asked about, any action may be legal.
-        info = result.info if result.alive and said else None
+        info = result.info if not result.terminated and said else None
         return result._replace(obs=self._extend(index, result.obs, info))
 
     def after_all(self, results: list[StepResult]) -> list[StepResult]:
@@ -110,7 +110,7 @@ def _known(info: Any) -> Mapping[str, Any]:
 
 def add_action_masks(spaces: Spaces, rows: Observation, action_masks: Any = None) -> Observation:
     """A user's observations, [B, S], with what `action_masks` says behind them; None: any action is legal."""
-    if not spaces.sizes.legal:
+    if not spaces.sizes.n_legal:
         if action_masks is not None:
             raise UsageError(
                 f"{spaces.id} did not say which actions are legal when this model learned: leave out action_masks, or "

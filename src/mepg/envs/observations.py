@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
-from mepg.core.types import Part
+from mepg.core.types import Entry
 from mepg.errors import UsageError
 
 Rows = npt.NDArray[np.float32]  # [S], or [B, S] for a batch
@@ -124,11 +124,11 @@ class Observations:
         return space_to_json(self.space) == space_to_json(other.space)
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def entries(self) -> tuple[Entry, ...]:
         """The entries of a Dict; nothing else has names."""
         if not isinstance(self.space, Dict):
             return ()
-        return tuple(Part(leaf.name, leaf.start, leaf.end) for leaf in self.leaves)
+        return tuple(Entry(leaf.name, leaf.start, leaf.end) for leaf in self.leaves)
 
     def __str__(self) -> str:
         if self.is_flat:

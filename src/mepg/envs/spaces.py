@@ -42,15 +42,15 @@ class StepResult(NamedTuple):
 
     obs: Observation  # at the end of an episode its last one, not the first of the next
     reward: float
-    alive: bool  # not terminated; a time limit leaves the episode alive (D20)
-    over: bool  # terminated or truncated
+    terminated: bool  # false at a time limit, which is no end (D20)
+    done: bool  # terminated or truncated
     info: Mapping[str, Any] = MappingProxyType({})
 
 
 class BoxActions:
     """A Box: numbers between bounds, scaled to [-1, 1]."""
 
-    kind = "box"
+    action_kind = "box"
 
     def __init__(self, space: gymnasium.spaces.Box, env_id: str) -> None:
         if not np.issubdtype(space.dtype, np.floating):
@@ -123,7 +123,7 @@ class BoxActions:
 class DiscreteActions:
     """A Discrete: one of n actions, as its index, counted from 0."""
 
-    kind, shape = "discrete", ()
+    action_kind, shape = "discrete", ()
 
     def __init__(self, space: gymnasium.spaces.Discrete, env_id: str) -> None:
         self.size, self.dtype = int(space.n), np.dtype(space.dtype)
@@ -188,9 +188,9 @@ class Spaces:
         self.sizes = Sizes(
             self.observations.size,
             self.actions.size,
-            self.actions.kind,
-            self.observations.parts,
-            legal=self.actions.size if legal else 0,
+            self.actions.action_kind,
+            self.observations.entries,
+            n_legal=self.actions.size if legal else 0,
         )
         self.scale, self.unscale = self.actions.scale, self.actions.unscale
         self._obs_shape = (self.sizes.obs,)
@@ -205,7 +205,7 @@ class Spaces:
         """All that `from_json` needs, besides the environment's id."""
         sizes = [self.sizes.obs, self.sizes.action]
         structure = {} if self.observations.is_flat else {"observations": space_to_json(self.observation_space)}
-        legal = {"legal_actions": True} if self.sizes.legal else {}
+        legal = {"legal_actions": True} if self.sizes.n_legal else {}
         return {"sizes": sizes, **structure, **self.actions.to_json(), **legal}
 
     @classmethod
@@ -226,12 +226,13 @@ class Spaces:
 
     def difference(self, other: Spaces) -> str | None:
         """How the other's spaces differ, as words that follow "had" or "with"; None if they are the same."""
-        if self.actions.kind != other.actions.kind:
-            return f"an action space of kind {self.actions.kind}, and {other.id} has one of kind {other.actions.kind}"
+        kind, other_kind = self.actions.action_kind, other.actions.action_kind
+        if kind != other_kind:
+            return f"an action space of kind {kind}, and {other.id} has one of kind {other_kind}"
         if not self.observations.same(other.observations):
             return f"observations {self.observations}, and {other.id} has {other.observations}"
-        if self.sizes.legal != other.sizes.legal:
-            here, there = ("some", "none") if self.sizes.legal else ("none", "some")
+        if self.sizes.n_legal != other.sizes.n_legal:
+            here, there = ("some", "none") if self.sizes.n_legal else ("none", "some")
             return f"{here} of its actions said to be legal, and {other.id} has {there}"
         facts = ("actions of size", "actions of shape", "actions from", "actions to")
         for fact, value, other_value in zip(facts, self._facts(), other._facts(), strict=True):
@@ -251,7 +252,7 @@ class Spaces:
             truncated = self.flag(truncated, "truncated")
         if type(info) is not dict and not isinstance(info, Mapping):
             raise RunFailure(f"{self.id} returned {describe_value(info)} as info, not a dict")
-        return StepResult(self.obs(obs), self.reward(reward), not terminated, terminated or truncated, info)
+        return StepResult(self.obs(obs), self.reward(reward), terminated, terminated or truncated, info)
 
     def _flattened_obs(self, obs: Any) -> Observation:
         try:
@@ -298,19 +299,19 @@ class Spaces:
 
     def random(self, generator: np.random.Generator, row: Observation) -> npt.NDArray[Any]:
         """A random action, [A], that is legal in this state."""
-        if not self.sizes.legal:
+        if not self.sizes.n_legal:
             return self.actions.random(generator)
         legal = np.flatnonzero(row[self.sizes.obs :])
         return legal[generator.integers(len(legal), size=1)]
 
     def any_action(self, row: Observation) -> Action:
         """An action, [A], that is legal in this state."""
-        index = row[self.sizes.obs :].argmax() if self.sizes.legal else 0
+        index = row[self.sizes.obs :].argmax() if self.sizes.n_legal else 0
         return np.full(self.sizes.action_width, index, np.float32)
 
     def unflatten(self, rows: Observation) -> Any:
         """Rows as the environment's own structure: see `Observations.unflatten`."""
-        return self.observations.unflatten(rows[..., : self.sizes.obs] if self.sizes.legal else rows)
+        return self.observations.unflatten(rows[..., : self.sizes.obs] if self.sizes.n_legal else rows)
 
     def own_observations(self, rows: Observation) -> Any:
         """[E, S] as the environment's own structure, with an axis for E in front of each array."""
@@ -320,7 +321,7 @@ class Spaces:
     def read_observations(self, observations: Any, needed: Collection[str] | None = None) -> tuple[Observation, bool]:
         """A user's observation or batch of them as [B, S], and whether it was a single one.
 
-        :param needed: the parts that must be there: others may be missing, and are then 0; None: all
+        :param needed: the entries that must be there: others may be missing, and are then 0; None: all
         """
         if self.observations.is_flat:
             return _read(observations, "observation", self._obs_shape)
@@ -335,7 +336,7 @@ class Spaces:
         """A user's action or batch of them, in the environment's bounds, as [B, A]; and whether it was a single one."""
         numbers, single = _read(actions, "action", self.actions.shape)
         low, high = self.actions.low.astype(float), self.actions.high.astype(float)
-        discrete, tolerance = self.actions.kind == "discrete", 1e-4 * (high - low)
+        discrete, tolerance = self.actions.action_kind == "discrete", 1e-4 * (high - low)
         outside = (numbers < low - tolerance) | (numbers > high + tolerance) | (discrete & (numbers % 1 != 0))
         if outside.any():
             row, index = (int(i) for i in np.argwhere(outside)[0])
@@ -353,7 +354,7 @@ class Spaces:
             raise UsageError(f"actions for {many(count, 'environment')} have shape {shape}, not {numbers.shape}")
         _require_finite(numbers, "action")
         converted = numbers.astype(self.actions.dtype)
-        if self.actions.kind == "discrete" and (converted != numbers).any():
+        if self.actions.action_kind == "discrete" and (converted != numbers).any():
             raise UsageError(f"the action holds {numbers[converted != numbers][0]}, which is not a whole number")
         return converted
 
@@ -379,9 +380,9 @@ def _numbers(value: npt.ArrayLike, name: str, shape: tuple[int, ...]) -> npt.NDA
         array = np.asarray("")
     if array.dtype.kind not in "biuf":
         from_reset = isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], Mapping)
-        way_out = ": give the first of the two values that reset() returned" if from_reset else ""
-        kind = f"a {type(value).__name__}" + (f" of {array.dtype}" if isinstance(value, np.ndarray) else "")
-        raise UsageError(f"an {name} is {many(math.prod(shape), 'number')}, not {kind}{way_out}")
+        hint = ": give the first of the two values that reset() returned" if from_reset else ""
+        shown = f"a {type(value).__name__}" + (f" of {array.dtype}" if isinstance(value, np.ndarray) else "")
+        raise UsageError(f"an {name} is {many(math.prod(shape), 'number')}, not {shown}{hint}")
     return array
 
 

@@ -104,7 +104,7 @@ class GymnasiumEnvs(Envs):
             # PyBullet's first reset differs from all later ones, so it is not used. An environment that resets itself
             # gets no other seed.
             self.abandon(seed if self._resets_itself else 0)
-        if self.spaces.actions.kind == "discrete":
+        if self.spaces.actions.action_kind == "discrete":
             with indexing_errors(env_id, self.count):
                 info = info_of(self._infos, 0, self.count)
             self._find_legal_actions(self._ask_legal(), info, resets_itself=self._resets_itself)
@@ -252,7 +252,7 @@ class StableBaselinesEnvs(Envs):
         super().__init__(int(env.num_envs), Spaces(name_of(env), env.observation_space, env.action_space))
         self.original = env
         self.abandon(seed)
-        if self.spaces.actions.kind == "discrete":
+        if self.spaces.actions.action_kind == "discrete":
             has_method = hasattr(env, "has_attr") and env.has_attr(METHOD)
             ask = (lambda: call(self.spaces.id, env, "env_method", None, METHOD)) if has_method else None
             self._find_legal_actions(ask, self._reset_info(0), resets_itself=True)

@@ -41,11 +41,11 @@ class Video:
         self._held = new_file(self._temporary)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, exception_type: type[BaseException] | None, *_: object) -> None:
         with self._held, contextlib.ExitStack() as undo:
             undo.callback(self._temporary.unlink, missing_ok=True)
             self._writer.close()
-            if kind is None and self._temporary.stat().st_size:
+            if exception_type is None and self._temporary.stat().st_size:
                 self._temporary.rename(self._path)
                 undo.pop_all()
 

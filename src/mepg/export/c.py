@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mepg.core.types import Part, Sizes
+from mepg.core.types import Entry, Sizes
 from mepg.export.operations import ACTION, OBS, Operation, PolicyProgram
 from mepg.export.standalone import run
 from mepg.words import many
@@ -46,7 +46,7 @@ def to_c(program: PolicyProgram, sizes: Sizes, about: dict[str, Any]) -> str:
         "",
         f"#define POLICY_OBS {sizes.obs_width}",
         f"#define {size}",
-        *_offsets(sizes.named_parts),
+        *_offsets(sizes.named_entries),
         "",
         *(line for name, function in _FUNCTIONS.items() if name in used for line in function),
         f"static inline {heading} {{",
@@ -59,15 +59,15 @@ def to_c(program: PolicyProgram, sizes: Sizes, about: dict[str, Any]) -> str:
     return "\n".join([comment, f"#ifndef {guard}", f"#define {guard}", "", *lines, "", "#endif", ""])
 
 
-def _offsets(parts: Sequence[Part]) -> list[str]:
-    """Where each named part of an observation begins: the goal at `obs + POLICY_OBS_GOAL`."""
+def _offsets(entries: Sequence[Entry]) -> list[str]:
+    """Where each named entry of an observation begins: the goal at `obs + POLICY_OBS_GOAL`."""
     lines: dict[str, str] = {}
-    for part in parts:
-        name = unique = f"POLICY_OBS_{re.sub(r'[^A-Za-z0-9]', '_', part.name).upper()}"
+    for entry in entries:
+        name = unique = f"POLICY_OBS_{re.sub(r'[^A-Za-z0-9]', '_', entry.name).upper()}"
         while unique in lines:  # of "a.b" and "a_b"
             unique = f"{name}_{len(lines)}"
-        comment = _comment(f"{part.name}: {many(part.end - part.start, 'number')}")
-        lines[unique] = f"#define {unique} {part.start} {comment}"
+        comment = _comment(f"{entry.name}: {many(entry.end - entry.start, 'number')}")
+        lines[unique] = f"#define {unique} {entry.start} {comment}"
     return list(lines.values())
 
 

@@ -16,8 +16,8 @@ from mepg.errors import RunFailure, UsageError
 from mepg.settings import describe
 from mepg.storage.files import write_atomic
 from mepg.storage.folder import Folder
-from mepg.storage.policy import Policy, load_policy
-from mepg.training.config import Config, settings_of
+from mepg.storage.policy import SavedPolicy, load_policy
+from mepg.training.config import Config, options_of
 from mepg.training.evaluate import Episode, play
 from mepg.training.keys import episode_seed
 from mepg.words import many
@@ -51,7 +51,7 @@ def write_card(folder: Folder, path: Path, env_id: str | None = None) -> tuple[l
     return [path] if problem else [path, video], problem
 
 
-def _record(path: Path, policy: Policy) -> None:
+def _record(path: Path, policy: SavedPolicy) -> None:
     with Video(path) as video, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Gymnasium's, about an environment without rendering: the error says it too
         with contextlib.closing(Env(policy.config.env, "rgb_array")) as env:
@@ -59,15 +59,15 @@ def _record(path: Path, policy: Policy) -> None:
             play(policy.act, env, seed, lambda: video.add(env.render, env.fps))
 
 
-def _text(folder: Folder, policy: Policy, evaluations: dict[int, list[Episode]], video: str | None) -> str:
+def _text(folder: Folder, policy: SavedPolicy, evaluations: dict[int, list[Episode]], video: str | None) -> str:
     config = policy.config
     step, episodes = list(evaluations.items())[-1]
-    returns = [episode.total for episode in episodes]
+    returns = [episode.return_ for episode in episodes]
     reward = f"{np.mean(returns):.2f} +/- {np.std(returns):.2f}"
     algorithm = algos.find(config.algorithm)
-    settings, changed = settings_of(Config), {"seed", "steps", *config.changed()}
+    options, changed = options_of(Config), {"seed", "steps", *config.non_default_options()}
     defaults, fields = describe(algorithm.spec), describe(config.spec)
-    flags = [setting.as_flag(getattr(config, name)) for name, setting in settings.items() if name in changed]
+    flags = [option.as_flag(getattr(config, name)) for name, option in options.items() if name in changed]
     flags += [f"--set {name}={text}" for name, text in fields.items() if defaults.get(name) != text]
     unfinished = "" if policy.step == config.steps else f", unfinished: of {config.steps:,}"
     lines = [
@@ -80,12 +80,12 @@ def _text(folder: Folder, policy: Policy, evaluations: dict[int, list[Episode]],
         f"Trained with mepg for {many(policy.step, 'step')}{unfinished}. The algorithm: {algorithm.summary}.",
         "",
         *([f"![The first episode of an evaluation]({video})", ""] if video else []),
-        *([_LEGAL, ""] if folder.identity().spaces.sizes.legal else []),
+        *([_LEGAL, ""] if folder.identity().spaces.sizes.n_legal else []),
         "| | |",
         "| --- | --- |",
         f"| return after {many(step, 'step')} | {reward} over {many(len(returns), 'episode')} without exploration |",
-        f"| best evaluation | {max(np.mean([e.total for e in each]) for each in evaluations.values()):.2f} |",
-        *(f"| {setting.words} (`{setting.flag}`) | {getattr(config, name)} |" for name, setting in settings.items()),
+        f"| best evaluation | {max(np.mean([e.return_ for e in each]) for each in evaluations.values()):.2f} |",
+        *(f"| {option.help} (`{option.flag}`) | {getattr(config, name)} |" for name, option in options.items()),
         "",
         "```sh",
         " ".join([f"mepg train {config.algorithm} --env {config.env}", *flags]),

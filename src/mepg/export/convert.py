@@ -31,7 +31,7 @@ from mepg.export.operations import ACTION, OBS, PolicyProgram, trace
 from mepg.jax_defaults import with_jax_defaults
 from mepg.storage.files import not_writable, to_npz, write_atomic
 from mepg.storage.folder import Folder
-from mepg.storage.policy import Policy, load_policy
+from mepg.storage.policy import SavedPolicy, load_policy
 from mepg.training.config import Config
 from mepg.training.keys import episode_seed
 
@@ -43,11 +43,11 @@ CALLS = 1_024  # to measure the latency
 class Source(NamedTuple):
     """A policy to be exported, with observations and its actions to compare with."""
 
-    policy: Policy
+    policy: SavedPolicy
     env: Env
     sizes: Sizes  # of the policy by itself
     program: PolicyProgram
-    obs: Observation  # what the policy is given, [OBSERVATIONS, `sizes.obs_width`]
+    obs: Observation  # the policy's input, [OBSERVATIONS, `sizes.obs_width`]
     actions: Action  # in the environment's own bounds
     rounding: float  # the largest difference to the actions of single observations; large observations cost digits
 
@@ -56,7 +56,7 @@ class Source(NamedTuple):
         """Metadata for the exported file."""
         config = self.policy.config
         names = {"algorithm": config.algorithm, "env": config.env, "mepg": __version__}
-        layout = ", ".join(f"{part.name} {part.start}:{part.end}" for part in self.sizes.named_parts)
+        layout = ", ".join(f"{entry.name} {entry.start}:{entry.end}" for entry in self.sizes.named_entries)
         return {**names, "seed": config.seed, "step": self.policy.step, **({"obs": layout} if layout else {})}
 
 
@@ -76,19 +76,19 @@ def open_run(folder: Folder, env_id: str | None = None, *, best: bool = False) -
     config = _in_full_precision(policy.config)
     if config != policy.config:
         policy = policy._replace(exploit=with_jax_defaults(jax.jit(config.build(env.sizes).exploit)))
-    spaces, sizes, exploit = env.spaces, config.with_view(env.sizes), config.build_policy(env.sizes)
+    spaces, sizes, exploit = env.spaces, config.with_actor_entries(env.sizes), config.build_policy(env.sizes)
 
-    def act(state: object, given: jax.Array) -> jax.Array:
-        return spaces.actions.scale_in_jax(exploit(state, given))
+    def act(state: object, policy_input: jax.Array) -> jax.Array:
+        return spaces.actions.scale_in_jax(exploit(state, policy_input))
 
     obs = _collect_observations(policy, env)
     actions = np.asarray(policy.exploit(policy.state, obs))
     rounding = 0.0  # an index is not rounded; `_ties` finds actions of the same value
     if spaces.sizes.action_kind == "box":
         rounding = float(np.abs(actions - np.stack([policy.act(single) for single in obs])).max())
-    program = trace(act, policy.state, sizes.of_policy.obs_width)
-    given = np.asarray(sizes.given(jnp.asarray(obs)))
-    return Source(policy, env, sizes.of_policy, program, given, spaces.scale(actions), rounding)
+    program = trace(act, policy.state, sizes.policy_sizes.obs_width)
+    policy_input = np.asarray(sizes.policy_input(jnp.asarray(obs)))
+    return Source(policy, env, sizes.policy_sizes, program, policy_input, spaces.scale(actions), rounding)
 
 
 def export_onnx(source: Source, path: Path) -> Exported:
@@ -141,15 +141,15 @@ def _in_full_precision(config: Config) -> Config:
     return replace(config, spec=replace(config.spec, precision="full")) if is_mixed(config.spec) else config
 
 
-def _collect_observations(policy: Policy, env: Env) -> Observation:
+def _collect_observations(policy: SavedPolicy, env: Env) -> Observation:
     """Observations from episodes of the policy."""
     collected: list[Observation] = []
     episode = 0
     while len(collected) < OBSERVATIONS:
-        obs, over = env.reset(episode_seed(0, "eval", episode)), False
-        while not over and len(collected) < OBSERVATIONS:
+        obs, done = env.reset(episode_seed(0, "eval", episode)), False
+        while not done and len(collected) < OBSERVATIONS:
             collected.append(obs)
-            obs, _, _, over, _ = env.step(policy.act(obs))
+            obs, _, _, done, _ = env.step(policy.act(obs))
         episode += 1
     return np.stack(collected)
 

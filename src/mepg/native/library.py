@@ -24,7 +24,7 @@ from mepg.native.fusion import Fusion
 from mepg.native.graph import NUMPY_DTYPES, ArrayType, Unsupported
 from mepg.native.lowering import as_array, lower
 from mepg.native.primitives import array_type
-from mepg.native.processor import Instructions, best
+from mepg.native.processor import Instructions, best_instructions
 
 Array = npt.NDArray[Any]
 Words = npt.NDArray[np.float32]
@@ -170,7 +170,7 @@ def compile_function(
     With a state "read", its first argument is that list of arrays; with "written", it also returns the new ones first.
     Raises Unsupported if there is no C++ for something in it, and CannotBuild if there is no library.
     """
-    instructions = instructions or best()
+    instructions = instructions or best_instructions()
     find_compiler()  # first of all: without one, nothing else matters
     try:
         generated = generate(function, examples, state, instructions, threads)

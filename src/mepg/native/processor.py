@@ -34,7 +34,7 @@ KNOWN = {
 }
 
 
-def best() -> Instructions:
+def best_instructions() -> Instructions:
     """The most that this processor has."""
     here = set(processor_extensions().split())
     return next(each for each in KNOWN.values() if each.needs <= here)

@@ -126,7 +126,7 @@ def smooth(values: Floats, window: int = WINDOW) -> Floats:
 def draw_learning_curve(path: Path, title: str, evaluations: Evaluations) -> None:
     """The return of one run against steps, as .png: mean and range of the episodes of each evaluation."""
     steps = np.array(list(evaluations))
-    results = np.array([[episode.total for episode in episodes] for episodes in evaluations.values()])
+    results = np.array([[episode.return_ for episode in episodes] for episodes in evaluations.values()])
     mean = results.mean(axis=1)
     figure = Figure(figsize=(7, 3.8))
     axes = figure.subplots()

@@ -18,7 +18,7 @@ from mepg.errors import UsageError
 from mepg.report.runs import Run
 from mepg.report.statistics import Floats
 from mepg.report.tables import group_variants, not_a_formula, short_name
-from mepg.storage.files import MOST_TEXT, Damaged, read_whole
+from mepg.storage.files import MAX_TEXT_BYTES, Damaged, read_whole
 
 COLUMNS = ("exp_name", "env_name", "seed", "metric", "env_step", "value")  # that are written, after pandas' index
 # What is read, by name and in any order: the names that a column may have. Other columns are ignored.
@@ -31,7 +31,7 @@ NAMES = {
     "value": ("value", "mean"),
     "std": ("std",),
 }
-MOST = 1e100  # of a number: means and variances of such numbers are finite too
+MAX_MAGNITUDE = 1e100  # of a number: means and variances of such numbers are finite too
 RETURN = "avg_return"  # the mean return of an evaluation; other metrics are ignored
 
 
@@ -66,7 +66,7 @@ def to_long_format(runs: Sequence[Run]) -> str:
 def read_long_format(path: Path) -> list[PublishedCurve]:
     """The curves in a file; a UsageError names the line and the column that are not in the format."""
     try:
-        text = read_whole(path, most=MOST_TEXT).decode("utf-8-sig")
+        text = read_whole(path, most=MAX_TEXT_BYTES).decode("utf-8-sig")
     except Damaged as damage:
         raise UsageError(f"{path} cannot be read: {damage}") from None
     except UnicodeDecodeError as error:
@@ -164,11 +164,11 @@ _EXAMPLES = f"the head should be ,{','.join(COLUMNS)} or algorithm,env,step,mean
 def _finite(path: Path, line: int, cells: Mapping[str, str], name: str) -> float:
     try:
         value = float(cells[name])
-        if not abs(value) < MOST:
+        if not abs(value) < MAX_MAGNITUDE:
             raise ValueError
     except ValueError:
         raise UsageError(
-            f"{path}, line {line}, column {name}: {cells[name]!r:.50} is not a finite number below {MOST:g}"
+            f"{path}, line {line}, column {name}: {cells[name]!r:.50} is not a finite number below {MAX_MAGNITUDE:g}"
         ) from None
     return value
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from mepg.errors import UsageError
 from mepg.report.statistics import Floats
 from mepg.run.session import mean_of_five_best
-from mepg.storage.files import Damaged, Unreadable, finite, path_exists, read_sealed_arrays
+from mepg.storage.files import Damaged, Unreadable, parse_finite, path_exists, read_sealed_arrays
 from mepg.storage.folder import Folder, Result
 from mepg.storage.policy import require_same_run
 from mepg.training.config import Config
@@ -64,7 +64,7 @@ class Problem(NamedTuple):
 
 
 def read_run(path: Path) -> Run:
-    """The run in this folder; a UsageError if it cannot be trusted."""
+    """The run in this folder; a UsageError if it cannot be require_trusted_env."""
     folder = Folder(path)
     try:
         config = folder.config()
@@ -158,7 +158,7 @@ def _evaluations(folder: Folder, config: Config, result: Result | None) -> tuple
         )
     if result is None and len(evaluations) == expected and not path_exists(folder.path / "checkpoints"):
         raise UsageError(f"{folder.path} holds a finished run without its {folder.result_file.name}")
-    returns = np.array([[episode.total for episode in episodes] for episodes in evaluations.values()], float)
+    returns = np.array([[episode.return_ for episode in episodes] for episodes in evaluations.values()], float)
     if not np.isfinite(returns).all():
         raise UsageError(f"{folder.evaluations_file} has a return that is not finite")
     return np.array(list(evaluations), np.int64), returns.reshape(len(evaluations), config.eval_episodes)
@@ -170,7 +170,7 @@ def _core_hours(folder: Folder, result: Result | None, steps: npt.NDArray[np.int
     None unless they are recorded throughout, and grow.
     """
     try:
-        rows = folder.metrics() if result is None else folder.sealed_metrics(result)
+        rows = folder.metrics() if result is None else folder.checked_metrics(result)
         at, seconds = (
             np.array([float(row.get(name) or "nan") for row in rows])
             for name in ("time/total_timesteps", "time/processor_seconds")
@@ -197,7 +197,7 @@ def _check_result(folder: Folder, config: Config, result: dict[str, float], retu
 
     def number(name: str) -> float:
         try:
-            return finite(result.get(name))
+            return parse_finite(result.get(name))
         except ValueError as error:
             raise UsageError(f"{folder.result_file}: {name} = {error}") from None
 

@@ -278,7 +278,7 @@ def _differences(config: Config) -> list[str]:
     """The settings that differ from the algorithm's defaults, and the length of the run."""
     default, spec = describe(find(config.algorithm).spec), describe(config.spec)
     changed = [f"{name}={text}" for name, text in spec.items() if default.get(name) != text]
-    other = {name: value for name, value in config.changed().items() if name not in ("seed", "steps")}
+    other = {name: value for name, value in config.non_default_options().items() if name not in ("seed", "steps")}
     changed += [f"{name.replace('_', '-')}={value}" for name, value in other.items()]
     return [*changed, many(config.steps, "step")]
 

@@ -29,9 +29,9 @@ from mepg.envs.env import Env
 from mepg.errors import UsageError
 from mepg.jax_defaults import with_jax_defaults
 from mepg.storage.checkpoint import Checkpoints, PyTree
-from mepg.storage.files import Damaged, count, finite, path_exists, read_sealed, write_sealed
+from mepg.storage.files import Damaged, parse_count, parse_finite, path_exists, read_sealed, write_sealed
 from mepg.storage.folder import Folder
-from mepg.storage.policy import Policy, load_policy
+from mepg.storage.policy import SavedPolicy, load_policy
 from mepg.training import evaluate
 from mepg.training.keys import episode_seed, jax_key
 from mepg.training.queries import AgentQueries
@@ -39,7 +39,7 @@ from mepg.training.replay import FloatArray
 
 FORMAT = 2
 NEGLIGIBLE = 0.01  # the rest of a return is ignored once its weight gamma^n is at most this
-UNLIMITED = 1_000  # steps of an episode that are compared where there is no time limit
+STEPS_WITHOUT_TIME_LIMIT = 1_000  # steps of an episode that are compared where there is no time limit
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # of the bands whose coverage is counted
 POINTS = 500  # steps that are kept for the picture
 BATCH = 256  # inputs that Q is computed for at a time: one compiled program for episodes of any length
@@ -52,10 +52,10 @@ class Trace(NamedTuple):
 
     q: list[float]
     std: list[float]
-    truth: list[float]  # G_t
+    truth: list[float]  # G_t; named as in the file
 
 
-class MaskNoise(NamedTuple):
+class ResidualVariances(NamedTuple):
     """Through training: the variance that masks add to the Bellman residual. Empty where nothing is masked."""
 
     steps: list[float]
@@ -80,8 +80,8 @@ class Inspection(NamedTuple):
     coverage: list[float] | None  # how often G lies in the band, for each of LEVELS; None: there is no band
     first: Trace  # the first episode
     some: Trace  # steps of all episodes, evenly chosen
-    noise: MaskNoise
-    followed: float | None = None  # mean of G; None: a file of an earlier version does not say
+    noise: ResidualVariances
+    followed: float | None = None  # mean of G, the discounted return; None: a file of an earlier version does not say
     beta: float | None = None  # of a run with pessimism
 
     @property
@@ -100,14 +100,15 @@ class Inspection(NamedTuple):
 
     @property
     def noise_ratio(self) -> float | None:
-        """How many times as noisy the residual is with two masks, at the end of training; None: it is not known."""
+        """How many times the residual's variance is as large with two masks, at the end of training; None: unknown."""
         if not self.noise.steps or self.noise.one_mask[-1] <= 0:
             return None
         return self.noise.two_masks[-1] / self.noise.one_mask[-1]
 
     def figures(self) -> dict[str, object]:
         """The figures, without what is only drawn."""
-        figures = {name: value for name, value in self._asdict().items() if not isinstance(value, Trace | MaskNoise)}
+        drawn = Trace | ResidualVariances
+        figures = {name: value for name, value in self._asdict().items() if not isinstance(value, drawn)}
         derived = {name: getattr(self, name) for name in ("mean_q", "bound_bias", "noise_ratio")}
         return figures | derived
 
@@ -124,7 +125,7 @@ def inspect_run(folder: Folder, episodes: int, seed: int, env_id: str | None = N
             f"{folder.path}: {config.env} cuts its episodes so early that what follows a step is never known "
             f"at discount {config.spec.discount:g}"
         )
-    q, std, truth = (np.concatenate([np.array(trace[i]) for trace in traces]) for i in range(3))
+    q, std, returns = (np.concatenate([np.array(trace[i]) for trace in traces]) for i in range(3))
     pessimism = config.spec.pessimism if isinstance(config.spec, CriticSpec) else None
     chosen = np.unique(np.linspace(0, len(q) - 1, min(POINTS, len(q))).round().astype(int))
     return Inspection(
@@ -136,14 +137,14 @@ def inspect_run(folder: Folder, episodes: int, seed: int, env_id: str | None = N
         episodes=len(traces),
         steps=len(q),
         left_out=sum(left_out for _, left_out in played),
-        bias=float((q - truth).mean()),
-        error=float(np.sqrt(((q - truth) ** 2).mean())),
+        bias=float((q - returns).mean()),
+        error=float(np.sqrt(((q - returns) ** 2).mean())),
         spread=float(std.mean()),
-        coverage=coverage(q, std, truth) if std.any() else None,
+        coverage=coverage(q, std, returns) if std.any() else None,
         first=traces[0],
-        some=Trace(q[chosen].tolist(), std[chosen].tolist(), truth[chosen].tolist()),
-        noise=read_noise(folder, player.policy),
-        followed=float(truth.mean()),
+        some=Trace(q[chosen].tolist(), std[chosen].tolist(), returns[chosen].tolist()),
+        noise=read_residual_variances(folder, player.policy),
+        followed=float(returns.mean()),
         beta=None if pessimism is None else pessimism.beta,
     )
 
@@ -158,21 +159,21 @@ class Player:
 
         def play(state: PyTree, obs: Array, key: Key, episode: Array, step: Array) -> tuple[Array, Array]:
             k_episode, k_steps = jax.random.split(jax.random.fold_in(key, episode))
-            return beliefs.evaluated_policy(state, obs, k_episode, jax.random.fold_in(k_steps, step))
+            return beliefs.critics_policy(state, obs, k_episode, jax.random.fold_in(k_steps, step))
 
         self._play = with_jax_defaults(jax.jit(play))
 
     def play(self, seed: int, number: int) -> tuple[Trace, int]:
         """One episode, and how many of its steps had to be left out."""
         discount = float(self.policy.config.spec.discount)
-        limit, ahead = self.env.time_limit or UNLIMITED, steps_until_negligible(discount)
-        most = limit + (UNLIMITED if ahead is None else ahead)
+        limit, ahead = self.env.time_limit or STEPS_WITHOUT_TIME_LIMIT, steps_until_negligible(discount)
+        most = limit + (STEPS_WITHOUT_TIME_LIMIT if ahead is None else ahead)
         obs, actions, rewards, bonuses, ended = self._episode(seed, number, most)
-        truth = discounted_returns(rewards, bonuses, discount)
+        returns = discounted_returns(rewards, bonuses, discount)
         unknown = 0 if ended else len(rewards) if ahead is None else ahead
-        count = min(limit, max(0, len(rewards) - unknown))
-        q, std = self._moments(obs[:count], actions[:count])
-        return Trace(q.tolist(), std.tolist(), truth[:count].tolist()), min(limit, len(rewards)) - count
+        known = min(limit, max(0, len(rewards) - unknown))
+        q, std = self._moments(obs[:known], actions[:known])
+        return Trace(q.tolist(), std.tolist(), returns[:known].tolist()), min(limit, len(rewards)) - known
 
     def _episode(self, seed: int, number: int, most: int) -> tuple[FloatArray, FloatArray, Floats, Floats, bool]:
         """States [T, S], actions [T, A], rewards and entropy bonuses [T], and whether it ended by itself."""
@@ -182,8 +183,8 @@ class Player:
             (action,), (bonus,) = map(np.asarray, self._play(self.policy.state, obs[None], key, number, t))
             outcome = self.env.step(action)
             rows.append((obs, action, outcome.reward, bonus))
-            obs, ended = outcome.obs, not outcome.alive
-            if outcome.over:
+            obs, ended = outcome.obs, outcome.terminated
+            if outcome.done:
                 break
         states, actions, rewards, bonuses = zip(*rows, strict=True)
         return np.array(states), np.array(actions), np.array(rewards, float), np.array(bonuses, float), ended
@@ -201,13 +202,13 @@ class Player:
 
 def steps_until_negligible(discount: float) -> int | None:
     """The first n with gamma^n <= NEGLIGIBLE. None: too far away; only episodes that end by themselves count."""
-    if discount >= NEGLIGIBLE ** (1 / evaluate.LONGEST):
+    if discount >= NEGLIGIBLE ** (1 / evaluate.MAX_EPISODE_STEPS):
         return None
     return 1 if discount <= NEGLIGIBLE else math.ceil(math.log(NEGLIGIBLE) / math.log(discount))
 
 
 def discounted_returns(rewards: Floats, bonuses: Floats, discount: float) -> Floats:
-    """G_t = r_t + gamma (bonus_t+1 + G_t+1): what a_t itself is paid for its entropy is not part of Q(s_t, a_t). [T]"""
+    """G_t = r_t + gamma (bonus_t+1 + G_t+1): the entropy bonus of a_t itself is not part of Q(s_t, a_t). [T]"""
     returns, after = np.zeros(len(rewards)), 0.0
     for t in reversed(range(len(rewards))):
         returns[t] = rewards[t] + discount * after
@@ -215,14 +216,14 @@ def discounted_returns(rewards: Floats, bonuses: Floats, discount: float) -> Flo
     return returns
 
 
-def coverage(q: Floats, std: Floats, truth: Floats) -> list[float]:
+def coverage(q: Floats, std: Floats, returns: Floats) -> list[float]:
     """How often |Q - G| <= z std, with the normal distribution's z for each of LEVELS."""
     widths = (NormalDist().inv_cdf(0.5 + level / 2) for level in LEVELS)
-    return [float((np.abs(q - truth) <= width * std).mean()) for width in widths]
+    return [float((np.abs(q - returns) <= width * std).mean()) for width in widths]
 
 
-def read_noise(folder: Folder, policy: Policy) -> MaskNoise:
-    """The residual noise of either mask scheme until this policy, from metrics.csv; rows without it are skipped."""
+def read_residual_variances(folder: Folder, policy: SavedPolicy) -> ResidualVariances:
+    """The residual's variance with either choice of masks until this policy, from metrics.csv, where a row has it."""
     columns = ("time/total_timesteps", "train/noise_one_mask", "train/noise_two_masks")
     found: list[list[float]] = []
     for row in _metrics(folder, policy):
@@ -230,17 +231,17 @@ def read_noise(folder: Folder, policy: Policy) -> MaskNoise:
             numbers = [float(row[name]) for name in columns]
             if all(map(math.isfinite, numbers)):
                 found.append(numbers)
-    return MaskNoise(*([row[i] for row in found] for i in range(3)))
+    return ResidualVariances(*([row[i] for row in found] for i in range(3)))
 
 
-def _metrics(folder: Folder, policy: Policy) -> list[dict[str, str]]:
+def _metrics(folder: Folder, policy: SavedPolicy) -> list[dict[str, str]]:
     """The part of metrics.csv that has a checksum: the run's, or that of the checkpoint that the policy comes from."""
     result = folder.result(policy.config)
     try:
         if result is not None:
-            return folder.sealed_metrics(result)
-        sealed = Checkpoints(folder.path, policy.config).metrics(policy.step)
-        return [] if sealed is None else folder.metrics(sealed)
+            return folder.checked_metrics(result)
+        checksum = Checkpoints(folder.path, policy.config).metrics(policy.step)
+        return [] if checksum is None else folder.metrics(checksum)
     except Damaged as damage:
         raise UsageError(f"{folder.path}: {damage}") from None
 
@@ -250,8 +251,8 @@ def write_inspection(folder: Folder, found: Inspection) -> None:
     content = found._asdict() | {"noise": found.noise._asdict()}
     for name, trace in (("first", found.first), ("some", found.some)):
         content[name] = {column: list(map(_as_drawn, numbers)) for column, numbers in trace._asdict().items()}
-    about = {"format": FORMAT, "config": folder.config().fingerprint, "levels": LEVELS}
-    write_sealed(folder.inspection_file, {**about, **content})
+    metadata = {"format": FORMAT, "config": folder.config().fingerprint, "levels": LEVELS}
+    write_sealed(folder.inspection_file, {**metadata, **content})
 
 
 def _as_drawn(number: float) -> float:
@@ -280,22 +281,22 @@ def read_inspection(folder: Folder) -> Inspection | None:
 
 
 def _numbers(data: Any) -> list[float]:
-    return [finite(number) for number in data]
+    return [parse_finite(number) for number in data]
 
 
-def _columns(kind: Any, data: Any) -> Any:
-    columns = [_numbers(data[name]) for name in kind._fields]
+def _columns(tuple_type: Any, data: Any) -> Any:
+    columns = [_numbers(data[name]) for name in tuple_type._fields]
     if len(set(map(len, columns))) != 1:
         raise ValueError("columns of different lengths")
-    return kind(*columns)
+    return tuple_type(*columns)
 
 
 _READ: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("run", "algorithm", "env"), str),
-    **dict.fromkeys(("seed", "step", "episodes", "steps", "left_out"), count),
+    **dict.fromkeys(("seed", "step", "episodes", "steps", "left_out"), parse_count),
     **dict.fromkeys(("first", "some"), partial(_columns, Trace)),
-    "noise": partial(_columns, MaskNoise),
+    "noise": partial(_columns, ResidualVariances),
     "coverage": lambda data: None if data is None else _numbers(data),
-    **dict.fromkeys(("bias", "error", "spread"), finite),
-    **dict.fromkeys(("followed", "beta"), lambda data: None if data is None else finite(data)),
+    **dict.fromkeys(("bias", "error", "spread"), parse_finite),
+    **dict.fromkeys(("followed", "beta"), lambda data: None if data is None else parse_finite(data)),
 }

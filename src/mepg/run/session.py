@@ -30,7 +30,7 @@ from mepg.storage.files import (
 )
 from mepg.storage.folder import Folder, versions
 from mepg.storage.identity import Identity
-from mepg.storage.logs import check, open_logs
+from mepg.storage.logs import open_logs, require_known_logs
 from mepg.storage.policy import best_step, save_best, save_policy
 from mepg.training.assembly import open_loop
 from mepg.training.config import Config, SessionOptions
@@ -54,16 +54,16 @@ class Session:
         self._options = options or SessionOptions()
         if data is None:
             config, data = with_data(config)
-        check(self._options.log)
+        require_known_logs(self._options.log)
         self.folder = Folder(path)
-        if self.folder.finished(config) is not None:
+        if self.folder.summary_if_finished(config) is not None:
             raise UsageError(f"{path} holds this run, finished: there is nothing left to do")
         if config.backend == "auto" and path_exists(self.folder.config_file):
             config = replace(config, backend=self.folder.config().backend)  # a run keeps the one it began with
         self.config = config
         self._require_replay()
         self.result: dict[str, float] | None = None  # until the run is finished
-        self.latest: dict[str, float] = {}  # of every metric
+        self.latest: dict[str, float] = {}  # the latest value of every metric
         self.notes: list[str] = []  # for the user
         self.stopped_by: str | None = None  # the signal's name, if one ended this session
         self._open = contextlib.ExitStack()
@@ -80,11 +80,11 @@ class Session:
             with _memory_errors_of_jax():
                 self.loop = self._open.enter_context(open_loop(self.config, watchdog, data))
         except MemoryError as error:
-            way_out = "a smaller replay buffer needs less: --set replay_size=N"
-            raise UsageError(f"{with_cause('this run does not fit into memory', error)}; {way_out}") from None
+            hint = "a smaller replay buffer needs less: --set replay_size=N"
+            raise UsageError(f"{with_cause('this run does not fit into memory', error)}; {hint}") from None
         self.config = self.loop.config
         spaces = self.loop.envs.spaces
-        legal = f"{self.config.env} says which actions are legal: no other is chosen" if spaces.sizes.legal else ""
+        legal = f"{self.config.env} says which actions are legal: no other is chosen" if spaces.sizes.n_legal else ""
         self.notes += [note for note in (spaces.observations.note, legal, self.loop.note) if note]
         self._note_statistics()
         self.checkpoints = Checkpoints(self.folder.path, self.config)
@@ -93,7 +93,7 @@ class Session:
         self._note_changed_versions()
         self._began, self._processor_began = time.monotonic(), time.process_time()
         self._resume()
-        self._forget_the_shorter_run()
+        self._remove_shorter_runs_files()
         self._tell_watchdog(self.loop.step + self.config.envs)
         self.started_at = self.loop.step
         self._tick = (self.loop.step, self._began)
@@ -121,11 +121,11 @@ class Session:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, exception_type: type[BaseException] | None, *_: object) -> None:
         try:
             self._open.close()
         except OSError:  # a log that could not be written cannot be closed either: the first error is enough
-            if kind is None:
+            if exception_type is None:
                 raise
 
     def __iter__(self) -> Iterator[Record]:
@@ -134,7 +134,7 @@ class Session:
                 yield from self._records()
         except OSError as error:
             raise self._failure(f"{self.folder.path} cannot be written: {error.strerror or error}") from None
-        except (Damaged, Unreadable) as damage:  # metrics.csv, which a checkpoint has to seal
+        except (Damaged, Unreadable) as damage:  # metrics.csv, whose checksum goes into a checkpoint
             raise self._failure(str(damage)) from None
         except MemoryError as error:
             raise self._failure(with_cause("there is not enough memory", error)) from None
@@ -143,10 +143,10 @@ class Session:
         try:
             for record in self.loop:
                 self._tell_watchdog(record.step + self.config.envs)
-                self._store(record)
+                self._write_record(record)
                 yield record
                 if self.stopped_by is not None or record.step % self._options.checkpoint_every < self.config.envs:
-                    self._save()
+                    self._save_checkpoint()
                 if self.stopped_by is not None:
                     return
         except RunFailure:
@@ -155,7 +155,7 @@ class Session:
             # Ctrl-C in a terminal, or a cluster's SIGTERM, also reaches the processes that an environment has started.
             # If one of them ends, so does the step under way; what there was before it is saved.
             if self.loop.between_steps and self.saved_at != self.loop.step:
-                self._save()
+                self._save_checkpoint()
             return
         self._finish()
 
@@ -164,28 +164,28 @@ class Session:
         saved = "what was saved before is intact, and the same command continues from there"
         return RunFailure(f"step {self.loop.step}: {reason}; {saved}")
 
-    def stop(self, number: int) -> None:
+    def stop(self, signum: int) -> None:
         """Save after the step under way, and end: for a signal's handler."""
-        self.stopped_by = signal.Signals(number).name
+        self.stopped_by = signal.Signals(signum).name
 
     def _tell_watchdog(self, step: int) -> None:
         """Which step comes next, so that its message can name the step that hung."""
         if self._watchdog is not None:
             self._watchdog.at_step(step)
 
-    def _store(self, record: Record) -> None:
+    def _write_record(self, record: Record) -> None:
         if record.metrics is not None:
             times = {"time/fps": self._speed(), "time/processor_seconds": round(self._spent().processor, 2)}
             self._log(record.metrics | times, record.step)
         if record.evaluation is not None:
             self.folder.write_evaluations(self.config, self.loop.evaluations)
             total, length = map(float, np.mean(record.evaluation, axis=0))
-            *earlier, latest = mean_returns(self.loop.evaluations)
-            if all(latest > mean for mean in earlier):
+            *earlier, last = mean_returns(self.loop.evaluations)
+            if all(last > mean for mean in earlier):
                 if record.step % self.config.eval_every:
                     self._set_best_aside()
                 identity = Identity(self.config, self.loop.envs.spaces)
-                save_best(self.folder, identity, self.loop.state, record.step, latest)
+                save_best(self.folder, identity, self.loop.state, record.step, last)
             self._log({"eval/mean_reward": total, "eval/mean_ep_length": length}, record.step)
 
     def _log(self, row: dict[str, float], step: int) -> None:
@@ -203,10 +203,13 @@ class Session:
         return TimeSpent(
             total=earlier.total + time.monotonic() - self._began,
             evaluating=earlier.evaluating + loop.seconds_evaluating,
-            processor=earlier.processor + time.process_time() - self._processor_began - loop.processor_evaluating,
+            processor=earlier.processor
+            + time.process_time()
+            - self._processor_began
+            - loop.processor_seconds_evaluating,
         )
 
-    def _save(self) -> None:
+    def _save_checkpoint(self) -> None:
         for log in self._logs:
             log.sync()  # a checkpoint promises that what came before it is kept
         self.checkpoints.save(
@@ -242,7 +245,7 @@ class Session:
             self.loop.replay.clear()
             self.notes.append("no checkpoint is intact: starting from the beginning")
 
-    def _forget_the_shorter_run(self) -> None:
+    def _remove_shorter_runs_files(self) -> None:
         """Remove what a run of this length would not have had: another end, and the evaluation there.
 
         Whatever is left undone when the process dies is done by the next one.
@@ -271,11 +274,11 @@ class Session:
             self.checkpoints.make_folders()
             write_atomic(aside, read_whole(best))
 
-    def _check_metrics(self, sealed: Checksum | None) -> None:
+    def _check_metrics(self, checksum: Checksum | None) -> None:
         """A file whose rows are not those that were written is renamed; the run itself does not need it."""
         try:
-            if sealed is not None:
-                read_prefix(self.folder.metrics_file, sealed)
+            if checksum is not None:
+                read_prefix(self.folder.metrics_file, checksum)
         except Damaged as damage:
             path = self.folder.metrics_file
             aside = path.with_suffix(".csv.damaged")
@@ -310,7 +313,7 @@ class Session:
 
     def _finish(self) -> None:
         if self.saved_at != self.loop.step:
-            self._save()
+            self._save_checkpoint()
         save_policy(self.folder, Identity(self.config, self.loop.envs.spaces), self.loop.state, self.loop.step)
         self.folder.write_evaluations(self.config, self.loop.evaluations)
         self.result = summary(self.loop.evaluations, self._spent())
@@ -349,7 +352,7 @@ def summary(evaluations: Evaluations, spent: TimeSpent) -> dict[str, float]:
     return {
         "steps": last_step,
         "final_return": means[-1],
-        "final_return_std": float(np.std([episode.total for episode in last])),
+        "final_return_std": float(np.std([episode.return_ for episode in last])),
         "best_return": max(means),
         "mean_of_five_best": mean_of_five_best(means),
         "evaluations": len(means),

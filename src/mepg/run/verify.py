@@ -11,7 +11,7 @@ import numpy as np
 from mepg.errors import UsageError, failures_at
 from mepg.storage.checkpoint import PyTree, flatten
 from mepg.storage.data import with_data
-from mepg.storage.files import Damaged, count, finite, path_exists
+from mepg.storage.files import Damaged, parse_count, parse_finite, path_exists
 from mepg.storage.folder import Folder, Result, versions
 from mepg.storage.policy import online_networks, read_networks, restore_trainables
 from mepg.training.assembly import open_loop
@@ -32,7 +32,7 @@ class Difference(NamedTuple):
     step: int
     name: str
     published: float
-    here: float
+    here: float  # computed here; named as in the JSON
 
     @property
     def large(self) -> bool:
@@ -58,10 +58,10 @@ class Verdict(NamedTuple):
     """The result of a comparison."""
 
     until: int  # the last step that was compared
-    numbers: int  # how many
+    n_compared: int  # numbers
     differences: list[Difference]
-    elsewhere: list[str]  # how machine, versions or commit differ from the published run's; empty: not at all
-    learned: bool  # whether numbers of steps that learn were compared before the first large difference
+    platform_changes: list[str]  # how machine, versions or commit differ from the published run's; empty: not at all
+    compared_learning: bool  # whether numbers of steps that learn were compared before the first large difference
     policies: list[PolicyVerdict]  # of those that are published
 
     @property
@@ -69,7 +69,7 @@ class Verdict(NamedTuple):
         return not self.differences and all(policy.exact for policy in self.policies)
 
     @property
-    def departs(self) -> int | None:
+    def first_large_step(self) -> int | None:
         """The step of the first large difference, at which a comparison ends."""
         return next((difference.step for difference in self.differences if difference.large), None)
 
@@ -80,12 +80,14 @@ class Verdict(NamedTuple):
 
     @property
     def numbers_agree(self) -> bool:
-        return not self.differences or (bool(self.elsewhere) and (self.departs is None or self._has_grown))
+        return not self.differences or (
+            bool(self.platform_changes) and (self.first_large_step is None or self._has_grown)
+        )
 
     @property
     def _has_grown(self) -> bool:
         """Rounding begins small: a large difference right after numbers that agreed bit for bit is something else."""
-        return self.learned and self.differences[0].step < self.differences[-1].step
+        return self.compared_learning and self.differences[0].step < self.differences[-1].step
 
 
 class _PublishedPolicy(NamedTuple):
@@ -107,7 +109,7 @@ def verify(folder: Folder, steps: int, env_id: str | None = None, data_at: str |
     result = folder.result(config)
     if result is None:
         raise UsageError(f"{folder.path} holds an unfinished run: only a finished one can be verified")
-    evaluations, elsewhere = folder.evaluations(config, result), changed_versions(folder)
+    evaluations, platform_changes = folder.evaluations(config, result), changed_versions(folder)
     published = _published_numbers(folder, result, evaluations)
     until = min(steps, config.steps) // config.envs * config.envs
     if until < min(published):
@@ -117,7 +119,7 @@ def verify(folder: Folder, steps: int, env_id: str | None = None, data_at: str |
     folder.env(env_id)
     config, data = _with_data(folder, config, data_at)
     differences: list[Difference] = []
-    numbers, last, learned, evaluated, same_rounding = 0, 0, False, False, False
+    n_compared, last, compared_learning, evaluated, same_rounding = 0, 0, False, False, False
     # How long a run is to be changes nothing about its beginning, apart from one more evaluation at its end.
     with open_loop(replace(config, steps=until), data=data) as loop:
         policies, verdicts = _published_policies(folder, config, evaluations, loop.program.template)
@@ -128,19 +130,19 @@ def verify(folder: Folder, steps: int, env_id: str | None = None, data_at: str |
             if unknown := [name for name in expected if name not in computed]:
                 raise UsageError(f"{folder.path} publishes {unknown[0]} of step {record.step:,}, which is not computed")
             differences += _differences(record.step, expected, computed)
-            numbers, last = numbers + len(expected), record.step
+            n_compared, last = n_compared + len(expected), record.step
             evaluated = evaluated or "eval/0/return" in expected
             # If every number so far is the same bit for bit, this machine rounds alike: the policy has to be the same.
-            same_rounding = not elsewhere or (evaluated and not differences)
+            same_rounding = not platform_changes or (evaluated and not differences)
             for policy in [policy for policy in policies if policy.step == record.step]:
                 if (verdict := _compare_networks(policy, loop.state, same_rounding)) is not None:
                     verdicts.append(verdict)
                     policies.remove(policy)
             if any(difference.large for difference in differences):
                 break
-            learned = learned or record.step > config.spec.warmup
+            compared_learning = compared_learning or record.step > config.spec.warmup
         verdicts += [_play(policy, loop, same_rounding) for policy in policies]
-    return Verdict(last, numbers, differences, elsewhere, learned, verdicts)
+    return Verdict(last, n_compared, differences, platform_changes, compared_learning, verdicts)
 
 
 def _with_data(folder: Folder, config: Config, data_at: str | None) -> tuple[Config, Data | None]:
@@ -164,12 +166,12 @@ def _published_policies(
         if not path_exists(path):
             continue
         try:
-            networks, about = read_networks(path, config, template)
-            if count(about["step"]) != step:
-                raise Damaged(f"it is of step {about['step']:,}, not {step:,}")
+            networks, metadata = read_networks(path, config, template)
+            if parse_count(metadata["step"]) != step:
+                raise Damaged(f"it is of step {metadata['step']:,}, not {step:,}")
             mean = mean_return(evaluations[step])
-            if path == folder.best_file and not math.isclose(finite(about["return"]), mean, rel_tol=1e-12):
-                raise Damaged(f"it claims a return of {about['return']!r}, and its evaluation has {mean!r}")
+            if path == folder.best_file and not math.isclose(parse_finite(metadata["return"]), mean, rel_tol=1e-12):
+                raise Damaged(f"it claims a return of {metadata['return']!r}, and its evaluation has {mean!r}")
             found.append(_PublishedPolicy(path.name, networks, step, evaluations[step]))
         except (Damaged, KeyError, TypeError, ValueError) as damage:
             verdicts.append(PolicyVerdict(path.name, False, False, f"does NOT agree: {damage}"))
@@ -229,7 +231,7 @@ def differ_significantly(published: list[Episode], computed: list[Episode]) -> b
     Rounding sets the episodes of a chaotic simulator on other courses, but they remain the same policy's.
     """
     means = Difference(0, "eval/mean_reward", mean_return(published), mean_return(computed))
-    totals = np.array([episode.total for episode in published + computed])
+    totals = np.array([episode.return_ for episode in published + computed])
     shuffled = np.random.default_rng(0).permuted(np.tile(totals, (PERMUTATIONS, 1)), axis=1)
     parts = np.split(shuffled, [len(published)], axis=1)
     apart = np.abs(parts[0].mean(axis=1) - parts[1].mean(axis=1))
@@ -255,8 +257,8 @@ def _numbers(record: Record) -> dict[str, float]:
 
 def _episode_numbers(episodes: list[Episode]) -> dict[str, float]:
     numbers: dict[str, float] = {}
-    for index, (total, length) in enumerate(episodes):
-        numbers |= {f"eval/{index}/return": total, f"eval/{index}/length": float(length)}
+    for index, (return_, length) in enumerate(episodes):
+        numbers |= {f"eval/{index}/return": return_, f"eval/{index}/length": float(length)}
     return numbers
 
 
@@ -264,7 +266,7 @@ def _published_numbers(folder: Folder, result: Result, evaluations: Evaluations)
     """Every number that the run has published, by step."""
     numbers: dict[int, dict[str, float]] = {}
     try:
-        for row in folder.sealed_metrics(result):
+        for row in folder.checked_metrics(result):
             step = int(row["time/total_timesteps"])
             numbers[step] = {name: float(text) for name, text in row.items() if text and not name.startswith("time/")}
     except (Damaged, KeyError, ValueError) as damage:

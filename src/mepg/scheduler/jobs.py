@@ -20,7 +20,7 @@ class Job(NamedTuple):
 
     def finished(self) -> bool:
         """Whether the run is complete. A UsageError if the folder holds something else."""
-        return Folder(self.folder).finished(self.config) is not None
+        return Folder(self.folder).summary_if_finished(self.config) is not None
 
     @property
     def progress_file(self) -> Path:

@@ -53,7 +53,7 @@ def main() -> int:
         reported_at, last_return = 0.0, None
         for record in session:
             if record.evaluation is not None:
-                last_return = float(np.mean([episode.total for episode in record.evaluation]))
+                last_return = float(np.mean([episode.return_ for episode in record.evaluation]))
             if time.monotonic() - reported_at > PROGRESS_INTERVAL:
                 reported_at = time.monotonic()
                 job.write_progress(Progress(record.step, last_return))

@@ -27,9 +27,9 @@ from mepg.storage.files import (
     Checksum,
     Damaged,
     JsonObject,
-    count,
-    finite,
     list_names,
+    parse_count,
+    parse_finite,
     read_arrays,
     read_sealed,
     write_arrays,
@@ -102,15 +102,15 @@ class Checkpoints:
         self._chunks = [chunk for chunk in self._chunks if chunk.stop > replay.oldest]
 
         arrays = flatten(snapshot.state, "agent") | flatten(snapshot.carry, "carry")
-        arrays |= {f"actions.{index}": actions for index, actions in enumerate(snapshot.actions)}
-        arrays |= {"next_actions": snapshot.next_actions, "sums": snapshot.sums}
+        arrays |= {f"actions.{index}": actions for index, actions in enumerate(snapshot.episode_actions)}
+        arrays |= {"next_actions": snapshot.next_actions, "sums": snapshot.metric_sums}
         _require_finite(arrays)
         content = {
             "format": FORMAT,
             "config": self._config.fingerprint,
             "step": snapshot.step,
-            "episodes": snapshot.episodes,
-            "recent": snapshot.recent,
+            "episodes": snapshot.episode_numbers,
+            "recent": snapshot.recent_episodes,
             "evaluations": list(snapshot.evaluations.items()),
             "state": write_arrays(self._path(snapshot.step, "safetensors"), arrays),
             "seconds": list(checkpoint.spent),
@@ -130,15 +130,15 @@ class Checkpoints:
         found = (re.fullmatch(r"([0-9]{9,18})\.json", name) for name in list_names(self.folder))
         return sorted((int(each[1]) for each in found if each), reverse=True)
 
-    def load(self, step: int, like: Snapshot, replay: Replay) -> Checkpoint:
+    def load(self, step: int, template: Snapshot, replay: Replay) -> Checkpoint:
         """What was saved at `step`, with the replay buffer put back. `Damaged` says what is wrong.
 
-        :param like: any snapshot of the run, for the structure, shapes and types to expect
+        :param template: any snapshot of the run, for the structure, shapes and types to expect
         """
         content = self._manifest(step)
         try:
-            snapshot = self._snapshot(content, like)
-            spent = TimeSpent(*map(finite, content["seconds"]))
+            snapshot = self._snapshot(content, template)
+            spent = TimeSpent(*map(parse_finite, content["seconds"]))
             metrics = _checksum(content["metrics"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise Damaged(f"{self._path(step, 'json').name}: {error!r}") from None
@@ -149,11 +149,14 @@ class Checkpoints:
         """Put back the replay buffer as it was at `step`, from the chunks that are returned. Else `Damaged`."""
         content = self._manifest(step)
         try:
-            chunks = [ReplayChunk(count(start), count(stop), str(sha256)) for start, stop, sha256 in content["replay"]]
-            rows = count(content["rows"])
+            chunks = [
+                ReplayChunk(parse_count(start), parse_count(stop), str(sha256))
+                for start, stop, sha256 in content["replay"]
+            ]
+            rows = parse_count(content["rows"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise Damaged(f"{self._path(step, 'json').name}: {error!r}") from None
-        if _gaps(chunks, rows - min(rows, replay.capacity), rows):
+        if _has_gaps(chunks, rows - min(rows, replay.capacity), rows):
             raise Damaged(f"{self._path(step, 'json').name}: chunks of the replay buffer are missing")
         for chunk in chunks:
             block = read_arrays(self.replay_folder / chunk.name, chunk.sha256).get("rows")
@@ -166,7 +169,7 @@ class Checkpoints:
         """Only the agent's arrays at `step`, and the number of the next episode."""
         content = self._manifest(step)
         try:
-            return self._arrays(content), max(count(number) for number in content["episodes"]) + 1
+            return self._arrays(content), max(parse_count(number) for number in content["episodes"]) + 1
         except (KeyError, TypeError, ValueError) as error:
             raise Damaged(f"{self._path(step, 'json').name}: {error!r}") from None
 
@@ -190,21 +193,24 @@ class Checkpoints:
     def _arrays(self, content: JsonObject) -> Arrays:
         return read_arrays(self._path(content["step"], "safetensors"), str(content["state"]))
 
-    def _snapshot(self, content: JsonObject, like: Snapshot) -> Snapshot:
+    def _snapshot(self, content: JsonObject, template: Snapshot) -> Snapshot:
         arrays = self._arrays(content)
-        episodes = [count(number) for number in content["episodes"]]
-        if len(episodes) != len(like.episodes):
-            raise ValueError(f"{many(len(episodes), 'episode')} under way")
+        episode_numbers = [parse_count(number) for number in content["episodes"]]
+        if len(episode_numbers) != len(template.episode_numbers):
+            raise ValueError(f"{many(len(episode_numbers), 'episode')} under way")
         return Snapshot(
             step=content["step"],
-            state=unflatten(arrays, like.state, "agent"),
-            carry=unflatten(arrays, like.carry, "carry"),
-            next_actions=_alike(arrays, "next_actions", like.next_actions),
-            episodes=episodes,
-            actions=[_alike(arrays, f"actions.{i}", taken, axis=1) for i, taken in enumerate(like.actions)],
-            recent=_episodes(content["recent"]),
-            evaluations={count(step): _episodes(episodes) for step, episodes in content["evaluations"]},
-            sums=_alike(arrays, "sums", like.sums),
+            state=unflatten(arrays, template.state, "agent"),
+            carry=unflatten(arrays, template.carry, "carry"),
+            next_actions=_checked_array(arrays, "next_actions", template.next_actions),
+            episode_numbers=episode_numbers,
+            episode_actions=[
+                _checked_array(arrays, f"actions.{i}", actions, axis=1)
+                for i, actions in enumerate(template.episode_actions)
+            ],
+            recent_episodes=_episodes(content["recent"]),
+            evaluations={parse_count(step): _episodes(episodes) for step, episodes in content["evaluations"]},
+            metric_sums=_checked_array(arrays, "sums", template.metric_sums),
         )
 
     def _prune(self, step: int) -> None:
@@ -234,7 +240,7 @@ class Checkpoints:
 
 
 def _episodes(data: Any) -> list[Episode]:
-    return [Episode(finite(total), count(length)) for total, length in data]
+    return [Episode(parse_finite(return_), parse_count(length)) for return_, length in data]
 
 
 def _checksum(data: Any) -> Checksum | None:
@@ -244,7 +250,7 @@ def _checksum(data: Any) -> Checksum | None:
         raise Damaged(f"{data!r} is not a checksum") from None
 
 
-def _gaps(chunks: list[ReplayChunk], first: int, last: int) -> bool:
+def _has_gaps(chunks: list[ReplayChunk], first: int, last: int) -> bool:
     """Whether rows `first` to `last` are not all covered, chunk after chunk; chunks may overlap."""
     contiguous = all(after.start <= before.stop <= after.stop for before, after in itertools.pairwise(chunks))
     return not (chunks and contiguous and chunks[0].start <= first and chunks[-1].stop == last)
@@ -258,16 +264,20 @@ def flatten(tree: PyTree, prefix: str) -> Arrays:
 
 def unflatten(arrays: Arrays, template: PyTree, prefix: str) -> PyTree:
     """The pytree of `template`'s structure, shapes and types that `flatten` took apart."""
-    return jax.tree_util.tree_map_with_path(lambda path, like: _alike(arrays, _name(prefix, path), like), template)
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: _checked_array(arrays, _name(prefix, path), leaf), template
+    )
 
 
-def _alike(arrays: Arrays, name: str, like: npt.NDArray[Any] | jax.ShapeDtypeStruct, axis: int = 0) -> npt.NDArray[Any]:
-    """The array of that name, if it is finite and has the type of `like`, and its shape from `axis` on."""
+def _checked_array(
+    arrays: Arrays, name: str, template: npt.NDArray[Any] | jax.ShapeDtypeStruct, axis: int = 0
+) -> npt.NDArray[Any]:
+    """The array of that name, if it is finite and has the type of `template`, and its shape from `axis` on."""
     if name not in arrays:
         raise Damaged(f"{name} is missing")
     array = arrays[name]
-    if array.dtype != like.dtype or array.ndim != like.ndim or array.shape[axis:] != like.shape[axis:]:
-        raise Damaged(f"{name} is {array.dtype}{list(array.shape)}, not {like.dtype}{list(like.shape)}")
+    if array.dtype != template.dtype or array.ndim != template.ndim or array.shape[axis:] != template.shape[axis:]:
+        raise Damaged(f"{name} is {array.dtype}{list(array.shape)}, not {template.dtype}{list(template.shape)}")
     if not np.isfinite(array).all():
         raise Damaged(f"{name} holds a number that is not finite")
     return array

@@ -19,7 +19,7 @@ MAX_CACHE_BYTES = 500 * 2**20
 
 
 def configure_jax(threads: int) -> None:
-    """Set JAX up in a process of our own, before it computes anything: its cores, and where programs are kept."""
+    """Set JAX up in one of mepg's own processes, before it computes anything: cores, and where programs are kept."""
     limit_threads(threads)
     keep_compiled_programs(processor_extensions())
 
@@ -28,7 +28,7 @@ def keep_compiled_programs(instructions: str) -> None:
     """Have JAX look for a program on disk before it compiles one, unless the user has told it where, or not to.
 
     The file of a program has a checksum, so one that is damaged is compiled again. The bits of a run do not
-    depend on where its program came from. For a process of our own: in the user's, both are the user's choice.
+    depend on where its program came from. Call it only in mepg's own processes, never in one that imports mepg.
     """
     # A program that cannot be kept or found is compiled; on a full disk, two screens about that would hide the cause.
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
@@ -46,8 +46,8 @@ def keep_compiled_programs(instructions: str) -> None:
 
 def folder_for(instructions: str) -> Path:
     """Machines that share a home folder may differ in the instructions that they understand."""
-    kind = hashlib.sha256(f"{platform.machine()} {instructions}".encode()).hexdigest()[:12]
-    return cache_folder(f"compiled-{kind}")
+    machine_hash = hashlib.sha256(f"{platform.machine()} {instructions}".encode()).hexdigest()[:12]
+    return cache_folder(f"compiled-{machine_hash}")
 
 
 def _make_room(folder: Path) -> None:

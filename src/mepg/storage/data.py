@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from mepg.algos import steps_of
+from mepg.algos import n_step_and_discount
 from mepg.errors import UsageError
 from mepg.storage import minari
 from mepg.storage.checkpoint import Checkpoints
@@ -78,7 +78,7 @@ def _read_run(folder: Folder) -> StoredReplay:
         except Damaged as damage:
             damages.append(str(damage))
             continue
-        n_step, discount = steps_of(config.spec)
+        n_step, discount = n_step_and_discount(config.spec)
         return StoredReplay(str(folder.path), replay.read(replay.oldest, replay.count), spaces, n_step, discount)
     if damages:
         raise UsageError(f"data: the replay buffer of {folder.path} is damaged: {damages[0]}")

@@ -31,14 +31,14 @@ Arrays = dict[str, npt.NDArray[Any]]
 JsonObject = dict[str, Any]  # checked where it is used
 
 # What is larger was not written by us, and is refused before it is read: 16 GB of arrays, 64 MB of text.
-MAX_FILE_BYTES, MOST_TEXT = 16 * 2**30, 64 * 2**20
+MAX_FILE_BYTES, MAX_TEXT_BYTES = 16 * 2**30, 64 * 2**20
 
 _NUMBERS = re.compile(r"\[\n([-+.,\de\s]+)\]")  # an indented list of them; no string in JSON contains a line break
 
 
 # What the system says where a file is missing, or something else is in its place.
 _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO)
-_WAYS_OUT = {
+_HINTS = {
     **dict.fromkeys((errno.EACCES, errno.EPERM), "; allow this user to read it (chown or chmod)"),
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "; close some, or raise the limit (ulimit -n)"),
     **dict.fromkeys((errno.EIO, errno.ESTALE), "; see to the disk or the network drive"),
@@ -53,7 +53,7 @@ class Unreadable(UsageError):
     """A file that the system does not let us read. It may well be whole, so nothing takes its place."""
 
     def __init__(self, path: Path, error: OSError) -> None:
-        super().__init__(f"{path} cannot be read: {error.strerror or error}{_WAYS_OUT.get(error.errno or 0, '')}")
+        super().__init__(f"{path} cannot be read: {error.strerror or error}{_HINTS.get(error.errno or 0, '')}")
 
 
 def write_atomic(path: Path, content: bytes) -> str:
@@ -90,13 +90,13 @@ def sync_folder(folder: Path) -> None:
 def read_whole(path: Path, sha256: str | None = None, most: int = MAX_FILE_BYTES) -> bytes:
     """A file's content, compared with its checksum where one is known."""
     try:
-        about = path.stat()
-        if not stat.S_ISREG(about.st_mode):  # a pipe or a device might never end
+        info = path.stat()
+        if not stat.S_ISREG(info.st_mode):  # a pipe or a device might never end
             raise Damaged(f"{path.name} is not a file")
-        if about.st_size > most:
-            raise Damaged(f"{path.name} has {about.st_size:,} bytes, more than the {most:,} that are ever written")
+        if info.st_size > most:
+            raise Damaged(f"{path.name} has {info.st_size:,} bytes, more than the {most:,} that are ever written")
         with path.open("rb") as file:
-            content = file.read(about.st_size)
+            content = file.read(info.st_size)
     except MemoryError:
         raise Unreadable(path, OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))) from None
     except OSError as error:
@@ -142,7 +142,7 @@ def write_json(path: Path, data: object) -> None:
 def read_json(path: Path) -> Any:
     """What `write_json` wrote, or whatever else is there: the caller checks."""
     try:
-        return json.loads(read_whole(path, most=MOST_TEXT))
+        return json.loads(read_whole(path, most=MAX_TEXT_BYTES))
     except (ValueError, RecursionError) as error:
         raise Damaged(f"{path.name} is not JSON: {error}") from None
 
@@ -163,14 +163,14 @@ def read_sealed(path: Path) -> JsonObject:
     return data
 
 
-def count(value: object) -> int:
+def parse_count(value: object) -> int:
     """A whole number, 0 or more, from JSON; a ValueError if it is not one."""
     if type(value) is not int or not 0 <= value < 2**53:
         raise ValueError(f"{str(value)[:50]!r} is not a count")
     return value
 
 
-def finite(value: object) -> float:
+def parse_finite(value: object) -> float:
     """A finite number from JSON; a ValueError if it is not one."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1.8e308:
         raise ValueError(f"{str(value)[:50]!r} is not a number")
@@ -276,11 +276,11 @@ def _read_npy(content: bytes) -> npt.NDArray[Any]:
     """An array, if its header agrees with the size of what follows."""
     stream = io.BytesIO(content)
     np.lib.format.read_magic(stream)
-    shape, by_columns, kind = np.lib.format.read_array_header_1_0(stream)
+    shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)
     rest = len(content) - stream.tell()
-    if kind.kind not in "biuf" or min(shape, default=1) < 0 or math.prod(shape) * kind.itemsize != rest:
-        raise ValueError(f"an array of {kind} and shape {shape} in {rest} bytes")
-    return np.frombuffer(content, kind, offset=stream.tell()).reshape(shape, order="F" if by_columns else "C")
+    if dtype.kind not in "biuf" or min(shape, default=1) < 0 or math.prod(shape) * dtype.itemsize != rest:
+        raise ValueError(f"an array of {dtype} and shape {shape} in {rest} bytes")
+    return np.frombuffer(content, dtype, offset=stream.tell()).reshape(shape, order="F" if by_columns else "C")
 
 
 def write_arrays(path: Path, arrays: Arrays) -> str:
@@ -293,11 +293,11 @@ def read_arrays(path: Path, sha256: str | None = None) -> Arrays:
     return _from_safetensors(path, read_whole(path, sha256))
 
 
-def write_sealed_arrays(path: Path, arrays: Arrays, about: JsonObject) -> None:
+def write_sealed_arrays(path: Path, arrays: Arrays, metadata: JsonObject) -> None:
     """A safetensors file that says what it is, and holds its own checksum."""
     # One entry: safetensors writes several in any order, and equal runs should leave equal files.
-    sealed = {"mepg": json.dumps({**about, "sha256": _sha256_of_both(arrays, about)})}
-    write_atomic(path, _to_safetensors(arrays, sealed))
+    text = {"mepg": json.dumps({**metadata, "sha256": _sha256_of_both(arrays, metadata)})}
+    write_atomic(path, _to_safetensors(arrays, text))
 
 
 def read_sealed_arrays(path: Path) -> tuple[Arrays, JsonObject]:
@@ -306,17 +306,17 @@ def read_sealed_arrays(path: Path) -> tuple[Arrays, JsonObject]:
     arrays = _from_safetensors(path, content)
     try:
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        about = json.loads(header["__metadata__"]["mepg"])
-        sealed = about.pop("sha256") == _sha256_of_both(arrays, about)
+        metadata = json.loads(header["__metadata__"]["mepg"])
+        matches = metadata.pop("sha256") == _sha256_of_both(arrays, metadata)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Damaged(f"{path.name} does not say what it is: {error!r}") from None
-    if not sealed:
+    if not matches:
         raise Damaged(f"{path.name} does not match its checksum")
-    return arrays, about
+    return arrays, metadata
 
 
-def _sha256_of_both(arrays: Arrays, about: JsonObject) -> str:
-    return hashlib.sha256(_to_safetensors(arrays) + digest(about).encode()).hexdigest()
+def _sha256_of_both(arrays: Arrays, metadata: JsonObject) -> str:
+    return hashlib.sha256(_to_safetensors(arrays) + digest(metadata).encode()).hexdigest()
 
 
 def _to_safetensors(arrays: Arrays, text: dict[str, str] | None = None) -> bytes:
@@ -330,7 +330,7 @@ def _from_safetensors(path: Path, content: bytes) -> Arrays:
         raise Damaged(f"{path.name} is not a safetensors file: {error}") from None
 
 
-def trusted(env_id: str, named: str | None, file: Path) -> str:
+def require_trusted_env(env_id: str, named: str | None, file: Path) -> str:
     """The environment's id in a file, if the user trusts it.
 
     Making module:id imports the module, which runs its code, and the file may come from anyone.

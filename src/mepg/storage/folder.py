@@ -27,7 +27,7 @@ import numpy as np
 from mepg.envs.spaces import Spaces
 from mepg.errors import UsageError
 from mepg.native.build import CannotBuild, compiler_version
-from mepg.native.processor import best
+from mepg.native.processor import best_instructions
 from mepg.settings import digest
 from mepg.storage.files import (
     Arrays,
@@ -44,7 +44,7 @@ from mepg.storage.files import (
     read_prefix,
     read_sealed,
     read_whole,
-    trusted,
+    require_trusted_env,
     write_npz,
     write_sealed,
 )
@@ -113,7 +113,7 @@ class Folder:
 
     def env(self, named: str | None = None) -> str:
         """The id of its environment. If that is module:id, the user must have named it too, or imported the module."""
-        return trusted(self.config().env, named, self.config_file)
+        return require_trusted_env(self.config().env, named, self.config_file)
 
     def versions(self) -> dict[str, str]:
         """What the run was started with."""
@@ -128,7 +128,7 @@ class Folder:
         if not path_exists(self.config_file):
             raise UsageError(f"{self.path} holds other files; choose another --out")
         stored = self.config()
-        wanted, found = _flat(config.identity()), _flat(stored.identity())
+        wanted, found = _flat(config.without_length()), _flat(stored.without_length())
         if config.backend == "auto":
             wanted["backend"] = stored.backend
         different = [name for name in wanted | found if wanted.get(name) != found.get(name)]
@@ -143,13 +143,13 @@ class Folder:
 
     def claim(self, config: Config, spaces: Spaces) -> contextlib.ExitStack:
         """Make the folder and lock it for as long as what is given back is open."""
-        about = {"format": FORMAT, **Identity(config, spaces).to_json(), "versions": versions(config.backend)}
+        content = {"format": FORMAT, **Identity(config, spaces).to_json(), "versions": versions(config.backend)}
         with contextlib.ExitStack() as locks:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
                 acquire(locks.enter_context(open_lock(self.path / ".lock")))
                 if not path_exists(self.config_file):
-                    write_sealed(self.config_file, about)
+                    write_sealed(self.config_file, content)
                 # Someone may delete .lock, which looks like litter: so run.json is locked too.
                 # `in_use` locks it only for a moment, and is waited for.
                 acquire(locks.enter_context(self.config_file.open("r+")), seconds=1)
@@ -196,12 +196,12 @@ class Folder:
             summary = read_sealed(self.result_file)
             if summary.pop("config") != config.fingerprint:
                 raise Damaged("it is another run's")
-            sealed = {name: Checksum(*found) for name, found in summary.pop("files").items() if found is not None}
+            files = {name: Checksum(*found) for name, found in summary.pop("files").items() if found is not None}
         except (Damaged, KeyError, TypeError, AttributeError) as damage:
             raise UsageError(f"{self.path} holds a finished run whose result is damaged: {damage}") from None
-        return Result(summary, sealed)
+        return Result(summary, files)
 
-    def finished(self, config: Config) -> dict[str, float] | None:
+    def summary_if_finished(self, config: Config) -> dict[str, float] | None:
         """The result of this very run, or None while it is not finished; a UsageError if something else is here."""
         self.require_same_config(config)
         if not path_exists(self.config_file) or (stored := self.config()).steps < config.steps:
@@ -209,29 +209,29 @@ class Folder:
         result = self.result(stored)
         return None if result is None else result.summary
 
-    def metrics(self, sealed: Checksum | None = None) -> list[dict[str, str]]:
+    def metrics(self, checksum: Checksum | None = None) -> list[dict[str, str]]:
         """The rows of metrics.csv, by column; `Damaged` if it cannot be read. A last row that is cut short is left out.
 
-        :param sealed: read only the part that this checksum is of
+        :param checksum: read only the part that it is of
         """
         path = self.metrics_file
-        content = read_whole(path) if sealed is None else read_prefix(path, sealed)
+        content = read_whole(path) if checksum is None else read_prefix(path, checksum)
         try:
             rows = list(csv.DictReader(content.decode("ascii", "replace").splitlines()))
         except csv.Error as error:
             raise Damaged(f"{path.name}: {error}") from None
         return [row for row in rows if None not in row and None not in row.values()]
 
-    def sealed_metrics(self, result: Result) -> list[dict[str, str]]:
-        """Those rows of a finished run's metrics.csv that its result is of; none if it was not logged."""
-        sealed = result.files.get(self.metrics_file.name)
-        return [] if sealed is None else self.metrics(sealed)
+    def checked_metrics(self, result: Result) -> list[dict[str, str]]:
+        """Those rows of a finished run's metrics.csv whose checksum its result has; none if it was not logged."""
+        checksum = result.files.get(self.metrics_file.name)
+        return [] if checksum is None else self.metrics(checksum)
 
     def write_evaluations(self, config: Config, evaluations: Evaluations) -> None:
         """Lay the evaluations out as Stable-Baselines3 does, and say whose they are."""
         arrays: Arrays = {
             "timesteps": np.array(list(evaluations)),
-            "results": np.array([[episode.total for episode in episodes] for episodes in evaluations.values()]),
+            "results": np.array([[episode.return_ for episode in episodes] for episodes in evaluations.values()]),
             "ep_lengths": np.array([[episode.length for episode in episodes] for episodes in evaluations.values()]),
             "config": np.frombuffer(bytes.fromhex(config.fingerprint), np.uint8),
         }
@@ -278,7 +278,7 @@ def _versions() -> dict[str, str]:
 
 def _processor() -> str:
     """Which instructions it has: two that say the same round alike."""
-    return f"{best().name}-{digest(processor_extensions())[:8]}"
+    return f"{best_instructions().name}-{digest(processor_extensions())[:8]}"
 
 
 def _commit() -> str | None:

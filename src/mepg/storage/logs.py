@@ -101,7 +101,10 @@ class TensorBoard:
 
 
 def _next_events_file(folder: Path) -> Path:
-    """TensorBoard reads a folder's files in the order of their names, so a clock that was set back must not choose."""
+    """TensorBoard reads a folder's files in the order of their names: a new file's number is always the largest.
+
+    That holds even if the clock was set back.
+    """
     earlier = [path.name.split(".")[3] for path in folder.glob("events.out.tfevents.*.*")]
     seconds = max([int(time.time()), *(int(number) + 1 for number in earlier if number.isdecimal())])
     return folder / f"events.out.tfevents.{seconds:010d}.{socket.gethostname()}"
@@ -115,10 +118,10 @@ class WeightsAndBiases:
             import wandb
         except ImportError:
             raise UsageError("--log wandb needs Weights & Biases: pip install 'mepg[wandb]'") from None
-        identity = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
+        run_id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
         try:
             self._run = wandb.init(
-                project="mepg", name=folder.name, id=identity, resume="allow", dir=str(folder), config=config
+                project="mepg", name=folder.name, id=run_id, resume="allow", dir=str(folder), config=config
             )
         except wandb.errors.Error as error:
             raise UsageError(f"Weights & Biases: {error}; WANDB_MODE=offline needs no account") from None
@@ -141,7 +144,7 @@ LOGS: dict[str, Callable[[Path, list[str], int, JsonObject], Log]] = {
 }
 
 
-def check(names: Sequence[str]) -> None:
+def require_known_logs(names: Sequence[str]) -> None:
     """A UsageError if one of them is not known."""
     for name in names:
         if name not in LOGS:

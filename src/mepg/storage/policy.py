@@ -15,13 +15,21 @@ from mepg.envs.spaces import Action, Observation, Spaces
 from mepg.errors import UsageError
 from mepg.jax_defaults import with_jax_defaults
 from mepg.storage.checkpoint import Checkpoints, PyTree, flatten, unflatten
-from mepg.storage.files import Damaged, JsonObject, count, finite, path_exists, read_sealed_arrays, write_sealed_arrays
+from mepg.storage.files import (
+    Damaged,
+    JsonObject,
+    parse_count,
+    parse_finite,
+    path_exists,
+    read_sealed_arrays,
+    write_sealed_arrays,
+)
 from mepg.storage.folder import Folder
 from mepg.storage.identity import Identity
 from mepg.training.config import Config
 
 
-class Policy(NamedTuple):
+class SavedPolicy(NamedTuple):
     """A trained agent that can act, but not continue training."""
 
     config: Config
@@ -56,15 +64,15 @@ def save_best(folder: Folder, identity: Identity, state: PyTree, step: int, mean
     _write(folder.best_file, identity, state, {"step": step, "return": mean_return})
 
 
-def _write(path: Path, identity: Identity, state: PyTree, about: JsonObject) -> None:
+def _write(path: Path, identity: Identity, state: PyTree, metadata: JsonObject) -> None:
     # Without its length: the same bytes, whether the run was this long at once or made longer later.
-    run = {**identity.to_json(), "config": identity.config.identity()}
-    write_sealed_arrays(path, flatten(online_networks(state), "agent"), {**run, **about})
+    run = {**identity.to_json(), "config": identity.config.without_length()}
+    write_sealed_arrays(path, flatten(online_networks(state), "agent"), {**run, **metadata})
 
 
-def require_same_run(path: Path, about: JsonObject, config: Config) -> None:
+def require_same_run(path: Path, metadata: JsonObject, config: Config) -> None:
     """Refuse a policy that belongs to another run. Its file does not say how long that run is to be."""
-    stored = about.get("config")
+    stored = metadata.get("config")
     try:
         its_own = isinstance(stored, dict) and Config.from_json({**stored, "steps": config.steps}) == config
     except UsageError as error:
@@ -75,9 +83,9 @@ def require_same_run(path: Path, about: JsonObject, config: Config) -> None:
 
 def read_networks(path: Path, config: Config, template: PyTree) -> tuple[PyTree, JsonObject]:
     """A file's networks, which have to be this run's, and its metadata; else `Damaged`."""
-    arrays, about = read_sealed_arrays(path)
-    require_same_run(path, about, config)
-    return unflatten(arrays, online_networks(template), "agent"), about
+    arrays, metadata = read_sealed_arrays(path)
+    require_same_run(path, metadata, config)
+    return unflatten(arrays, online_networks(template), "agent"), metadata
 
 
 def read_best(folder: Folder, config: Config, template: PyTree) -> tuple[PyTree, int, float]:
@@ -85,8 +93,8 @@ def read_best(folder: Folder, config: Config, template: PyTree) -> tuple[PyTree,
     if not path_exists(folder.best_file):
         raise UsageError(f"{folder.path} holds no {folder.best_file.name}: its run has not been evaluated yet")
     try:
-        networks, about = read_networks(folder.best_file, config, template)
-        return networks, count(about["step"]), finite(about["return"])
+        networks, metadata = read_networks(folder.best_file, config, template)
+        return networks, parse_count(metadata["step"]), parse_finite(metadata["return"])
     except (Damaged, KeyError, TypeError, ValueError) as damage:
         raise UsageError(f"{folder.path} holds a damaged policy: {damage}") from None
 
@@ -94,13 +102,13 @@ def read_best(folder: Folder, config: Config, template: PyTree) -> tuple[PyTree,
 def best_step(folder: Folder) -> int | None:
     """The step of the best evaluation so far; None if its policy is not there, or damaged."""
     try:
-        return count(read_sealed_arrays(folder.best_file)[1]["step"])
+        return parse_count(read_sealed_arrays(folder.best_file)[1]["step"])
     except (Damaged, KeyError, ValueError):
         return None
 
 
 @with_jax_defaults
-def load_policy(folder: Folder, spaces: Spaces, *, best: bool = False) -> Policy:
+def load_policy(folder: Folder, spaces: Spaces, *, best: bool = False) -> SavedPolicy:
     """The final policy of the run in `folder`, or while it is unfinished that of its newest whole checkpoint.
 
     :param spaces: of the environment to play it in: they have to be those that it was trained with
@@ -113,17 +121,17 @@ def load_policy(folder: Folder, spaces: Spaces, *, best: bool = False) -> Policy
     template = jax.eval_shape(agent.init, jax.random.key(0))
     if best:
         state, step, mean_return = read_best(folder, config, template)
-        return Policy(config, state, step, with_jax_defaults(jax.jit(agent.exploit)), mean_return)
+        return SavedPolicy(config, state, step, with_jax_defaults(jax.jit(agent.exploit)), mean_return)
     state, step = read_state(folder, config, template)
-    return Policy(config, state, step, with_jax_defaults(jax.jit(agent.exploit)))
+    return SavedPolicy(config, state, step, with_jax_defaults(jax.jit(agent.exploit)))
 
 
 def read_state(folder: Folder, config: Config, template: PyTree) -> tuple[PyTree, int]:
-    """The networks of an agent whose whole state is like `template`, and the step at which they were saved."""
+    """The networks of an agent whose whole state has the structure of `template`, and the step of them."""
     if path_exists(folder.policy_file):
         try:
-            networks, about = read_networks(folder.policy_file, config, template)
-            return networks, count(about["step"])
+            networks, metadata = read_networks(folder.policy_file, config, template)
+            return networks, parse_count(metadata["step"])
         except (Damaged, KeyError, TypeError, ValueError) as damage:
             raise UsageError(f"{folder.path} holds a damaged policy: {damage}") from None
     checkpoints = Checkpoints(folder.path, config)
@@ -148,11 +156,11 @@ def online_networks(state: PyTree) -> PyTree:
 def restore_trainables(online: PyTree, template: PyTree) -> PyTree:
     """The inverse of `online_networks`: targets begin as copies of the networks, and Adam starts afresh."""
 
-    def complete(like: PyTree, leaf: PyTree) -> PyTree:
-        if not _is_trainable(like):
+    def complete(expected: PyTree, leaf: PyTree) -> PyTree:
+        if not _is_trainable(expected):
             return leaf
-        moments = jax.tree.map(lambda moment: jnp.zeros(moment.shape, moment.dtype), like.moments)
-        return Trainable(leaf.params, None if like.target is None else leaf.params, moments)
+        moments = jax.tree.map(lambda moment: jnp.zeros(moment.shape, moment.dtype), expected.moments)
+        return Trainable(leaf.params, None if expected.target is None else leaf.params, moments)
 
     return jax.tree.map(complete, template, online, is_leaf=_is_trainable)
 

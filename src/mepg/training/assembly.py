@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 
-from mepg.algos import steps_of
+from mepg.algos import n_step_and_discount
 from mepg.core.types import Agent, Sizes
 from mepg.envs.env import Env
 from mepg.envs.spaces import Spaces
@@ -27,7 +27,9 @@ from mepg.words import many
 
 
 def assemble(config: Config, envs: Envs, eval_env: Env | None = None, data: Data | None = None) -> Loop:
-    """A loop in existing environments. Without `eval_env` nothing is evaluated. Its config says its backend.
+    """A loop in existing environments. Without `eval_env` nothing is evaluated.
+
+    `loop.config.backend` is the backend that was chosen.
 
     :param data: the config's, if it has any
     """
@@ -54,7 +56,7 @@ def make_replay(config: Config, spaces: Spaces, data: Data | None) -> Replay:
     spec = config.spec
     if data is None:
         return Replay(spec.replay_size, spaces.sizes)
-    n_step, discount = steps_of(spec)
+    n_step, discount = n_step_and_discount(spec)
     rows = data.to_rows(spaces, n_step, discount)
     if config.data_share is not None:
         from_data = round(config.data_share * spec.batch_size)

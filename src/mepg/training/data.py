@@ -23,8 +23,8 @@ class Recording(NamedTuple):
 
     `observations` and `next_observations`, or in an environment with a Dict `observations.NAME` and so on for each
     entry; `actions`, `rewards`, `terminations`, and `truncations` or nothing. Where an environment says which actions
-    are legal, `action_masks` and `next_action_masks` too. An episode ends where one of the last two
-    says so, and where the next transition does not begin with the observation that this one ended with.
+    are legal, `action_masks` and `next_action_masks` too. An episode ends where `terminations` or `truncations` says
+    so, and where the next transition does not begin with the observation that this one ended with.
     """
 
     name: str  # where it comes from, for messages
@@ -32,23 +32,23 @@ class Recording(NamedTuple):
 
     @property
     def sha256(self) -> str:
-        return digest(self.columns)
+        return digest_arrays(self.columns)
 
     def to_rows(self, spaces: Spaces, n_step: int, discount: float) -> FloatArray:
         """As rows of the replay buffer, with returns of n steps. A UsageError says what does not fit."""
-        rewards = self._numbers("rewards")
+        rewards = self._scalar_column("rewards")
         terminated = self._flags("terminations", len(rewards))
         truncated = self._flags("truncations", len(rewards)) if "truncations" in self.columns else terminated
         obs, next_obs = (self._rows_of(name, spaces, len(rewards)) for name in ("observations", "next_observations"))
-        if spaces.sizes.legal:
+        if spaces.sizes.n_legal:
             legal = self._legal_actions("action_masks", spaces, np.full(len(rewards), True))
             next_legal = self._legal_actions("next_action_masks", spaces, ~terminated)
             obs, next_obs = np.hstack([obs, legal]), np.hstack([next_obs, next_legal])
         same_episode = ~terminated[:-1] & ~truncated[:-1] & (next_obs[:-1] == obs[1:]).all(axis=1)
         total, factor, last = sum_rewards(rewards, np.append(same_episode, False), n_step, discount)
         rows = np.zeros((len(rewards), row_width(spaces.sizes)), np.float32)
-        actions, alive = self._actions(spaces, len(rewards)), ~terminated[last]
-        pack(rows.T, layout(spaces.sizes), obs.T, actions.T, total, factor * alive, next_obs[last].T)
+        actions, discounts = self._actions(spaces, len(rewards)), factor * ~terminated[last]
+        pack(rows.T, layout(spaces.sizes), obs.T, actions.T, total, discounts, next_obs[last].T)
         return rows
 
     def _column(self, name: str) -> npt.NDArray[Any]:
@@ -57,7 +57,7 @@ class Recording(NamedTuple):
             raise UsageError(f"{self.name} has no {name}, but {known}")
         return self.columns[name]
 
-    def _numbers(self, name: str, count: int | None = None) -> npt.NDArray[np.float64]:
+    def _scalar_column(self, name: str, count: int | None = None) -> npt.NDArray[np.float64]:
         """Single numbers, which float32 can hold."""
         numbers = self._column(name).astype(np.float64)
         if numbers.ndim != 1 or (count is not None and len(numbers) != count):
@@ -69,7 +69,7 @@ class Recording(NamedTuple):
         return numbers
 
     def _flags(self, name: str, count: int) -> npt.NDArray[np.bool_]:
-        numbers = self._numbers(name, count)
+        numbers = self._scalar_column(name, count)
         if not np.isin(numbers, (0, 1)).all():
             raise UsageError(f"{self.name}: {name} holds {numbers[~np.isin(numbers, (0, 1))][0]}, not 0 or 1")
         return numbers.astype(np.bool_)
@@ -91,15 +91,15 @@ class Recording(NamedTuple):
             self._require_finite(rows[:, leaf.start : leaf.end], column, numbers)
         return rows
 
-    def _legal_actions(self, name: str, spaces: Spaces, chosen: npt.NDArray[np.bool_]) -> FloatArray:
-        """1 or 0 for each action in each state; `chosen`: whether one is chosen there, so some have to be legal."""
+    def _legal_actions(self, name: str, spaces: Spaces, needs_action: npt.NDArray[np.bool_]) -> FloatArray:
+        """1 or 0 for each action in each state; `needs_action`: where one is chosen, so that some must be legal."""
         try:
-            legal = as_legal(self._column(name), (len(chosen), spaces.actions.size), name)
+            legal = as_legal(self._column(name), (len(needs_action), spaces.actions.size), name)
         except Misfit as misfit:
             raise UsageError(f"{self.name} does not fit {spaces.id}: it has {misfit}") from None
-        if not legal[chosen].any(axis=1).all():
+        if not legal[needs_action].any(axis=1).all():
             raise UsageError(f"{self.name}: {name} allow no action in a state that is not terminal; leave that one out")
-        return np.where(chosen[:, None], legal, np.float32(1))
+        return np.where(needs_action[:, None], legal, np.float32(1))
 
     def _actions(self, spaces: Spaces, count: int) -> FloatArray:
         actions = self._column("actions")
@@ -114,11 +114,11 @@ class Recording(NamedTuple):
         except UsageError as error:
             raise UsageError(f"{self.name} does not fit {spaces.id}: {error}; clip or convert its actions") from None
 
-    def _require_finite(self, numbers: npt.NDArray[Any], name: str, said: npt.NDArray[Any]) -> None:
-        """Refuse transitions with NaN; `said`: the numbers as they are in the file."""
+    def _require_finite(self, numbers: npt.NDArray[Any], name: str, raw: npt.NDArray[Any]) -> None:
+        """Refuse transitions with NaN; `raw`: the numbers as they are in the file."""
         if not np.isfinite(numbers).all():
             row = int(np.argwhere(~np.isfinite(numbers))[0][0])
-            bad = said[row][~(np.abs(said[row].astype(np.float64)) <= FLOAT32_MAX)] if said.ndim > 1 else said[row]
+            bad = raw[row][~(np.abs(raw[row].astype(np.float64)) <= FLOAT32_MAX)] if raw.ndim > 1 else raw[row]
             raise UsageError(
                 f"{self.name}: {name} holds {np.ravel(bad)[0]} in transition {row}; leave out what is not finite"
             )
@@ -135,7 +135,7 @@ class StoredReplay(NamedTuple):
 
     @property
     def sha256(self) -> str:
-        return digest({"rows": self.rows})
+        return digest_arrays({"rows": self.rows})
 
     def to_rows(self, spaces: Spaces, n_step: int, discount: float) -> FloatArray:
         """The rows, if they mean the same in a run with these spaces. Else a UsageError."""
@@ -156,7 +156,7 @@ class StoredReplay(NamedTuple):
 Data = Recording | StoredReplay
 
 
-def digest(columns: Columns) -> str:
+def digest_arrays(columns: Columns) -> str:
     """The SHA-256 of arrays with their names, types and shapes."""
     sha256 = hashlib.sha256()
     for name in sorted(columns):
@@ -167,18 +167,18 @@ def digest(columns: Columns) -> str:
 
 
 def sum_rewards(
-    rewards: npt.NDArray[np.float64], goes_on: npt.NDArray[np.bool_], n_step: int, discount: float
+    rewards: npt.NDArray[np.float64], same_episode: npt.NDArray[np.bool_], n_step: int, discount: float
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     """r_0 + ... + gamma^(k-1) r_(k-1), gamma^(k-1) and the index of the last of the k steps, for every transition.
 
     k is `n_step`, or fewer up to the end of an episode: as the loop does it.
 
-    :param goes_on: whether the next transition belongs to the same episode
+    :param same_episode: whether the next transition belongs to the same episode
     """
     total, factor, last = rewards.copy(), np.ones(len(rewards)), np.arange(len(rewards))
     reaching = np.full(len(rewards), True)
     for k in range(1, n_step):
-        reaching &= goes_on[last]
+        reaching &= same_episode[last]
         last[reaching] += 1
         total[reaching] += discount**k * rewards[last[reaching]]
         factor[reaching] = discount**k

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mepg.algos import steps_of
+from mepg.algos import n_step_and_discount
 from mepg.core.types import Array, Batch
 from mepg.envs.env import Env
 from mepg.envs.spaces import Action, Observation, StepResult
@@ -48,11 +48,11 @@ class Snapshot(NamedTuple):
     state: Any  # the agent's
     carry: Any  # the agent's, in the episodes under way
     next_actions: FloatArray  # [E, A]
-    episodes: list[int]  # the numbers of the episodes under way
-    actions: list[FloatArray]  # those taken in them, [n, A]
-    recent: list[Episode]
+    episode_numbers: list[int]  # of the episodes under way
+    episode_actions: list[FloatArray]  # those taken in them, [n, A]
+    recent_episodes: list[Episode]
     evaluations: Evaluations
-    sums: npt.NDArray[np.float64]  # of the metrics since they were last reported: weighted values, and weights
+    metric_sums: npt.NDArray[np.float64]  # since metrics were last reported: weighted values, and weights
 
 
 class Loop:
@@ -73,28 +73,28 @@ class Loop:
         self.step = 0
         self.carry = self.program.empty_carry()  # the agent's, in the episodes under way
         self.next_episode = 0  # the number of the next episode to begin
-        self._episodes = [0] * envs.count  # the number of the episode under way in each environment
+        self._episode_numbers = [0] * envs.count  # the number of the episode under way in each environment
         self.obs: FloatArray = np.zeros((envs.count, envs.sizes.obs_width), np.float32)
         # Actions of the episodes under way, as bytes: an episode that never ends may have millions.
         self._episode_actions = [bytearray() for _ in range(envs.count)]
         self._episode_returns = [0.0] * envs.count
-        self._n_step, self._discount = steps_of(config.spec)
+        self._n_step, self._discount = n_step_and_discount(config.spec)
         self._rewards: list[deque[float]] = [deque(maxlen=self._n_step) for _ in range(envs.count)]  # the last ones
-        self.recent: deque[Episode] = deque(maxlen=RECENT_EPISODES)  # of training
+        self.recent_episodes: deque[Episode] = deque(maxlen=RECENT_EPISODES)  # of training
         batches = config.spec.updates_per_step * envs.count
         self._fractions = UniformStream(config.seed, "replay", batches * config.spec.batch_size)
         self._pending: list[tuple[int, Array]] = []  # metrics that the device may still be working on
-        self._sums = np.zeros((2, len(self.metric_names)))
+        self._metric_sums = np.zeros((2, len(self.metric_names)))
         self.evaluations: Evaluations = {}
         self.seconds_evaluating = 0.0  # in this session
-        self.processor_evaluating = 0.0  # the same in seconds of processor time
+        self.processor_seconds_evaluating = 0.0  # the same, of processor time
         self._finite_at = 0  # the last step at which all of the state is known to have been finite
         # Taken while the agent's state or the replay buffer changes, so that another thread may read them. Not taken
         # while an environment steps: that may take long, and the environment may call the policy itself.
         self.lock = threading.RLock()
         self.between_steps = True  # False after an error in the middle of a step: there is nothing whole to save
         self.envs_disturbed = False  # True: others have used the environments, and the next step begins new episodes
-        self.actions: FloatArray  # for the next step
+        self.next_actions: FloatArray  # for the next step
         self._begin_all()
 
     @property
@@ -132,16 +132,16 @@ class Loop:
             self.between_steps = False
             with self.lock:
                 for index, (action, result) in enumerate(zip(actions, results, strict=True)):
-                    self.replay.add(self.obs[index], action, result.reward, result.alive, result.obs)
+                    self.replay.add(self.obs[index], action, result.reward, not result.terminated, result.obs)
                     self._record_step(index, action, result)
                     self._extend_n_step(index, result)
-            ended = [self._end_episode(index) for index, result in enumerate(results) if result.over]
+            ended = [self._end_episode(index) for index, result in enumerate(results) if result.done]
             with self.lock:
                 self.step += self.envs.count
                 if self.step > self.config.spec.warmup:
                     self._learn()
                 else:
-                    self.actions = self._choose_actions()
+                    self.next_actions = self._choose_actions()
             metrics = self.report() if self._is_due(LOG_EVERY) else None
             due = self.eval_env is not None and self.config.evaluates_at(self.step)
             record = Record(self.step, results, ended, metrics, self.evaluate() if due else None)
@@ -163,7 +163,7 @@ class Loop:
         """
         for back in range(1, len(self._rewards[index])):
             number = self.replay.count - 1 - back * self.envs.count
-            discount = self._discount**back * result.alive
+            discount = self._discount**back * (not result.terminated)
             self.replay.set_n_step(number, self._sum_of_rewards(index, back), discount, result.obs)
 
     def _sum_of_rewards(self, index: int, back: int) -> float:
@@ -178,7 +178,7 @@ class Loop:
     def _learn(self) -> None:
         """Algorithm 1's updates and the next actions, in one call."""
         batch = self.program.sample(self.replay, self._fractions(self.step // self.envs.count))
-        self.device_state, metrics, (self.actions, self.carry) = self.program.learn(
+        self.device_state, metrics, (self.next_actions, self.carry) = self.program.learn(
             self.device_state, *batch, self.carry, self.obs, self.step
         )
         self._pending.append((self.step, metrics))
@@ -194,31 +194,31 @@ class Loop:
 
     def _finite_actions(self) -> FloatArray:
         """The actions for the next step; a RunFailure if they are not finite."""
-        bad = ~np.isfinite(self.actions).all(axis=1)
+        bad = ~np.isfinite(self.next_actions).all(axis=1)
         if bad.any():
             self.check_finite()  # its message names the metric or array that went wrong first
-            raise RunFailure(f"the policy's action became {self.actions[bad][0]}")
-        return self.actions
+            raise RunFailure(f"the policy's action became {self.next_actions[bad][0]}")
+        return self.next_actions
 
     def _begin_all(self) -> None:
         with failures_at(f"step {self.step}"):
             for index in range(self.envs.count):
                 self._begin_episode(index)
-        self.actions = self._choose_actions()
+        self.next_actions = self._choose_actions()
 
     def _begin_episode(self, index: int, number: int | None = None) -> None:
         """Begin the next episode, or again the one with this number."""
-        self._episodes[index] = self.next_episode if number is None else number
-        self.next_episode = max(self.next_episode, self._episodes[index] + 1)
-        self.obs[index] = self.envs.begin(index, episode_seed(self.config.seed, "train", self._episodes[index]))
-        self.carry = self.program.begin(self.carry, index, self._episodes[index])
+        self._episode_numbers[index] = self.next_episode if number is None else number
+        self.next_episode = max(self.next_episode, self._episode_numbers[index] + 1)
+        self.obs[index] = self.envs.begin(index, episode_seed(self.config.seed, "train", self._episode_numbers[index]))
+        self.carry = self.program.begin(self.carry, index, self._episode_numbers[index])
         self._episode_actions[index] = bytearray()
         self._episode_returns[index] = 0.0
         self._rewards[index].clear()
 
     def _end_episode(self, index: int) -> Episode:
         ended = Episode(self._episode_returns[index], len(self._actions_of(index)))
-        self.recent.append(ended)
+        self.recent_episodes.append(ended)
         self._begin_episode(index)
         return ended
 
@@ -230,12 +230,12 @@ class Loop:
         """The paper's evaluation, on an environment of its own."""
         assert self.eval_env is not None
         self.check_finite()  # a policy that is no longer finite is not worth playing
-        began, processor = time.monotonic(), time.process_time()
+        began, processor_began = time.monotonic(), time.process_time()
         seeds = [episode_seed(self.config.seed, "eval", self.step, i) for i in range(self.config.eval_episodes)]
         episodes = [play(self.exploit, self.eval_env, seed) for seed in seeds]
         self.evaluations[self.step] = episodes
         self.seconds_evaluating += time.monotonic() - began
-        self.processor_evaluating += time.process_time() - processor
+        self.processor_seconds_evaluating += time.process_time() - processor_began
         return episodes
 
     def exploit(self, obs: Observation) -> Action:
@@ -248,26 +248,26 @@ class Loop:
         with self.lock:
             self.check_finite()
             report: dict[str, float] = {}
-            if self.recent:
-                report["rollout/ep_rew_mean"] = float(np.mean([e.total for e in self.recent]))
-                report["rollout/ep_len_mean"] = float(np.mean([e.length for e in self.recent]))
+            if self.recent_episodes:
+                report["rollout/ep_rew_mean"] = float(np.mean([e.return_ for e in self.recent_episodes]))
+                report["rollout/ep_len_mean"] = float(np.mean([e.length for e in self.recent_episodes]))
             report["train/n_updates"] = self.updates
-            for name, total, weight in zip(self.metric_names, *self._sums, strict=True):
+            for name, total, weight in zip(self.metric_names, *self._metric_sums, strict=True):
                 if weight:
                     report[f"train/{name}"] = float(total / weight)
-            self._sums[:] = 0
+            self._metric_sums[:] = 0
             return report
 
     def check_finite(self) -> None:
         """Wait for the updates so far; a RunFailure names the first metric or array that is not finite."""
         with self.lock:
             # Metrics are added up one update at a time, in order: the sum must not depend on when this is called.
-            updates = ((step, update) for step, several in self._pending for update in np.asarray(several, np.float64))
+            updates = ((step, update) for step, metrics in self._pending for update in np.asarray(metrics, np.float64))
             for step, (values, weights) in updates:
                 if not np.isfinite(values).all():
                     index = int(np.flatnonzero(~np.isfinite(values))[0])
                     raise RunFailure(f"{self.metric_names[index]} became {values[index]} in the update of step {step}")
-                self._sums += values * weights, weights
+                self._metric_sums += values * weights, weights
             self._pending.clear()
             # A state can be infinite while all metrics are finite: in Adam's moments, or in a variance.
             if name := self.program.first_nonfinite(self.device_state):
@@ -290,11 +290,11 @@ class Loop:
             self.state,
             self.carry,
             actions,
-            list(self._episodes),
+            list(self._episode_numbers),
             [self._actions_of(index) for index in range(self.envs.count)],
-            list(self.recent),
+            list(self.recent_episodes),
             dict(self.evaluations),
-            self._sums.copy(),
+            self._metric_sums.copy(),
         )
 
     def restore(self, snapshot: Snapshot) -> bool:
@@ -303,15 +303,15 @@ class Loop:
         The episodes under way are rebuilt by repeating their actions. Returns False if that did not give the
         observations in the replay buffer: then the environment is not reproducible, and new episodes have begun.
         """
-        self.step, self._finite_at, self.next_episode = snapshot.step, snapshot.step, max(snapshot.episodes) + 1
+        self.step, self._finite_at, self.next_episode = snapshot.step, snapshot.step, max(snapshot.episode_numbers) + 1
         self.device_state = self.program.flatten(snapshot.state)
-        self.recent = deque(snapshot.recent, maxlen=RECENT_EPISODES)
-        self.evaluations, self._sums = dict(snapshot.evaluations), snapshot.sums.copy()
+        self.recent_episodes = deque(snapshot.recent_episodes, maxlen=RECENT_EPISODES)
+        self.evaluations, self._metric_sums = dict(snapshot.evaluations), snapshot.metric_sums.copy()
         self._pending.clear()
         with failures_at(f"while resuming at step {self.step}"):
             same = self._rebuild(snapshot)
         if same:
-            self.carry, self.actions = snapshot.carry, snapshot.next_actions
+            self.carry, self.next_actions = snapshot.carry, snapshot.next_actions
         else:
             self._begin_all()
         return same
@@ -324,39 +324,40 @@ class Loop:
 
     def _rebuild(self, snapshot: Snapshot) -> bool:
         """Begin the snapshot's episodes again, and repeat their actions so that all reach their last together."""
-        lengths = [len(actions) for actions in snapshot.actions]
+        lengths = [len(actions) for actions in snapshot.episode_actions]
         longest, same = max(lengths), True
         for index in range(self.envs.count):
-            self._begin_episode(index, snapshot.episodes[index])
-        for to_go in range(longest, 0, -1):
+            self._begin_episode(index, snapshot.episode_numbers[index])
+        for remaining in range(longest, 0, -1):
             for index in range(self.envs.count):
-                if lengths[index] == to_go != longest:  # until now it took idle steps along with the others
-                    self._begin_episode(index, snapshot.episodes[index])
-            begun = [length >= to_go for length in lengths]
-            idle = map(self.envs.spaces.any_action, self.obs)
+                if lengths[index] == remaining != longest:  # until now it took idle steps along with the others
+                    self._begin_episode(index, snapshot.episode_numbers[index])
+            started = [length >= remaining for length in lengths]
+            idle_actions = map(self.envs.spaces.any_action, self.obs)
             actions = [
-                taken[-to_go] if at else other for taken, at, other in zip(snapshot.actions, begun, idle, strict=True)
+                past[-remaining] if begun else idle
+                for past, begun, idle in zip(snapshot.episode_actions, started, idle_actions, strict=True)
             ]
             for index, result in enumerate(self.envs.step(np.array(actions))):
                 self.obs[index] = result.obs
-                if begun[index]:
+                if started[index]:
                     self._record_step(index, actions[index], result)
-                    same &= not result.over and self._is_in_replay(index, to_go, result)
-                if result.over:
-                    self._begin_episode(index, snapshot.episodes[index])
+                    same &= not result.done and self._is_in_replay(index, remaining, result)
+                if result.done:
+                    self._begin_episode(index, snapshot.episode_numbers[index])
         for index, length in enumerate(lengths):
             if length == 0 != longest:
-                self._begin_episode(index, snapshot.episodes[index])
+                self._begin_episode(index, snapshot.episode_numbers[index])
         return same
 
-    def _is_in_replay(self, index: int, to_go: int, result: StepResult) -> bool:
+    def _is_in_replay(self, index: int, remaining: int, result: StepResult) -> bool:
         """Whether the replay buffer holds this result; True if it no longer reaches that far back.
 
         The next transition begins with it, if there is one. Transitions of the last n steps, or of fewer at the end,
         end with it.
         """
-        number = self.replay.count - to_go * self.envs.count + index
-        steps_ago = range(0 if to_go == 1 else self._n_step - 1, len(self._rewards[index]))
+        number = self.replay.count - remaining * self.envs.count + index
+        steps_ago = range(0 if remaining == 1 else self._n_step - 1, len(self._rewards[index]))
         earlier = [self._transition(number - ago * self.envs.count) for ago in steps_ago]
         same = all(
             transition.reward[0] == np.float32(self._sum_of_rewards(index, ago))
@@ -364,7 +365,7 @@ class Loop:
             for ago, transition in zip(steps_ago, earlier, strict=True)
             if transition is not None
         )
-        following = None if to_go == 1 else self._transition(number + self.envs.count)
+        following = None if remaining == 1 else self._transition(number + self.envs.count)
         return same and (following is None or np.array_equal(following.obs[0], result.obs))
 
     def _transition(self, number: int) -> Batch | None:

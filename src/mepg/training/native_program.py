@@ -35,9 +35,11 @@ class NativeProgram(Program):
         self._tolerance = 2e-3 if is_mixed(config.spec) else 1e-5
         self._carry_tree = jax.tree.structure(self.empty_carry())
         self._words = {stream: np.asarray(jax.random.key_data(key)) for stream, key in self._keys.items()}
-        self._native_learn = self._compile(self._update_and_choose, self._learn_arguments, "written", config.threads)
-        self._native_explore = self._compile(self._choose, self._explore_arguments, "read")
-        self._native_exploit = self._compile(self._act, lambda number: (self._observations(number)[:1],), "read")
+        self._native_learn = self._compile(self._learn_impl, self._learn_arguments, "written", config.threads)
+        self._native_explore = self._compile(self._explore_impl, self._explore_arguments, "read")
+        self._native_exploit = self._compile(
+            self._exploit_impl, lambda number: (self._observations(number)[:1],), "read"
+        )
 
     def init(self) -> State:
         return State.of(super().init())
@@ -116,7 +118,7 @@ class NativeProgram(Program):
 
     def _allow_some(self, rng: np.random.Generator, obs: FloatArray) -> None:
         """Make some actions legal, at least one in each state, where observations say it."""
-        if self._sizes.legal:
+        if self._sizes.n_legal:
             legal = obs[:, self._sizes.obs :]
             legal[:] = rng.random(legal.shape) < 0.5
             legal[np.arange(len(legal)), rng.integers(self._sizes.action, size=len(legal))] = 1

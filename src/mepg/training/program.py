@@ -41,6 +41,7 @@ class Program:
         self._spec, self.agent, self._sizes, self._envs = config.spec, agent, sizes, config.envs
         self._updates = config.spec.updates_per_step * config.envs
         self._one_update = jax.jit(agent.update, inline=True)  # traced once, for its metrics' names and for learning
+        # "act" is exploring's stream: `exploit` needs no key.
         self._keys = {stream: jax_key(config.seed, stream) for stream in ("init", "episode", "act", "update")}
         self.template = jax.eval_shape(self._init_state, self._keys["init"])  # the shapes of a state
         self._treedef = jax.tree.structure(self.template)
@@ -51,10 +52,10 @@ class Program:
             lambda key: jax.tree.leaves(self._init_state(key)),
             compiler_options={"xla_backend_optimization_level": 1},
         )
-        self._begin = jax.jit(self._begin_at)
-        self._explore = jax.jit(self._choose)
-        self._exploit = jax.jit(self._act)
-        self._learn = jax.jit(self._update_and_choose, donate_argnums=0)
+        self._begin = jax.jit(self._begin_impl)
+        self._explore = jax.jit(self._explore_impl)
+        self._exploit = jax.jit(self._exploit_impl)
+        self._learn = jax.jit(self._learn_impl, donate_argnums=0)
 
     def _init_state(self, key: Key) -> Any:
         # With rounds written out for each of a dozen keys, this would take longer to compile than learning does.
@@ -78,7 +79,7 @@ class Program:
             return carry
         return self._begin(carry, index, self._keys["episode"], episode)
 
-    def _begin_at(self, carry: Any, index: Array, key: Key, episode: Array) -> Any:
+    def _begin_impl(self, carry: Any, index: Array, key: Key, episode: Array) -> Any:
         new = self.agent.begin(jax.random.fold_in(key, episode))
         return jax.tree.map(lambda leaf, at_index: leaf.at[index].set(at_index), carry, new)
 
@@ -139,10 +140,10 @@ class Program:
 
     # The functions that are compiled, by XLA or to native code.
 
-    def _act(self, leaves: Leaves, obs: Array) -> Array:
+    def _exploit_impl(self, leaves: Leaves, obs: Array) -> Array:
         return self.agent.exploit(self._unflatten(leaves), obs)
 
-    def _update_and_choose(
+    def _learn_impl(
         self,
         leaves: Leaves,
         rows: Array,
@@ -151,13 +152,13 @@ class Program:
         obs: Array,
         step: Array,
         k_update: Key,
-        k_act: Key,
+        k_explore: Key,
     ) -> tuple[Leaves, Array, Array, Any]:
         state, metrics = self._update(self._unflatten(leaves), rows, numbers, jax.random.fold_in(k_update, step))
         leaves = jax.tree.leaves(state)
-        return leaves, metrics, *self._choose(leaves, carry, obs, step + 1, k_act)
+        return leaves, metrics, *self._explore_impl(leaves, carry, obs, step + 1, k_explore)
 
-    def _choose(self, leaves: Leaves, carry: Any, obs: Array, step: Array, key: Key) -> tuple[Array, Any]:
+    def _explore_impl(self, leaves: Leaves, carry: Any, obs: Array, step: Array, key: Key) -> tuple[Array, Any]:
         key, state = jax.random.fold_in(key, step), self._unflatten(leaves)
 
         def explore(carry: Any, obs: Array, key: Key) -> tuple[Array, Any]:

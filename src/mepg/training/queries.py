@@ -34,12 +34,12 @@ class AgentQueries:
         return self._agent.beliefs
 
     @with_jax_defaults
-    def draw_actions(self, state: Any, obs: FloatArray, number: int) -> FloatArray:
-        """Actions as exploration would choose them at the beginning of an episode; each number draws others. [B, A]"""
-        return np.asarray(self._draw_actions(state, obs, number, self._keys["predict"]))
+    def draw_actions(self, state: Any, obs: FloatArray, counter: int) -> FloatArray:
+        """Actions as exploration would choose them at the beginning of an episode; each counter draws others. [B, A]"""
+        return np.asarray(self._draw_actions(state, obs, counter, self._keys["predict"]))
 
-    def _explore(self, state: Any, obs: Array, number: Array, key: Key) -> Array:
-        k_begin, k_explore = jax.random.split(jax.random.fold_in(key, number))
+    def _explore(self, state: Any, obs: Array, counter: Array, key: Key) -> Array:
+        k_begin, k_explore = jax.random.split(jax.random.fold_in(key, counter))
         return self._agent.explore(state, self._agent.begin(k_begin), obs, k_explore)[0]
 
     @with_jax_defaults
@@ -49,8 +49,8 @@ class AgentQueries:
         return np.array(mean), np.array(variance)
 
     def _mean_and_variance(self, state: Any, obs: Array, actions: Array) -> tuple[Array, Array]:
-        belief = self.beliefs.posterior(state, obs, actions)
-        return posterior.posterior_mean(belief), posterior.posterior_variance(belief)
+        q_posterior = self.beliefs.posterior(state, obs, actions)
+        return posterior.posterior_mean(q_posterior), posterior.posterior_variance(q_posterior)
 
     @with_jax_defaults
     def covariance(self, state: Any, obs: FloatArray, actions: FloatArray) -> FloatArray:
@@ -58,14 +58,14 @@ class AgentQueries:
         return np.array(self._covariance(state, obs, actions))
 
     @with_jax_defaults
-    def subnetworks(self, state: Any, obs: FloatArray, actions: FloatArray, count: int, number: int) -> FloatArray:
-        """Q of `count` sub-networks; each number draws others. [count, B]"""
-        return np.array(self._subnetworks(state, obs, actions, self._keys["belief"], number, count=count))
+    def subnetworks(self, state: Any, obs: FloatArray, actions: FloatArray, count: int, counter: int) -> FloatArray:
+        """Q of `count` sub-networks; each counter draws others. [count, B]"""
+        return np.array(self._subnetworks(state, obs, actions, self._keys["belief"], counter, count=count))
 
     def _draw_subnetworks(
-        self, state: Any, obs: Array, actions: Array, key: Key, number: Array, *, count: int
+        self, state: Any, obs: Array, actions: Array, key: Key, counter: Array, *, count: int
     ) -> Array:
-        keys = jax.random.split(jax.random.fold_in(key, number), count)
+        keys = jax.random.split(jax.random.fold_in(key, counter), count)
         # A hundred at a time: all at once might not fit into memory.
         q: Array = jax.lax.map(lambda key: self.beliefs.subnetwork(state, obs, actions, key), keys, batch_size=100)
         return q

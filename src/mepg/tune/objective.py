@@ -78,7 +78,9 @@ def intermediate_scores(jobs: Sequence[Job]) -> dict[int, float]:
     for job in jobs:
         folder = Folder(job.folder)
         evaluations = folder.evaluations(folder.config()) if path_exists(folder.evaluations_file) else {}
-        runs.append({step: np.mean([episode.total for episode in episodes]) for step, episodes in evaluations.items()})
+        runs.append(
+            {step: np.mean([episode.return_ for episode in episodes]) for step, episodes in evaluations.items()}
+        )
     steps = [step for step in runs[0] if all(step in run for run in runs)]
     return {
         step: float(np.mean([np.mean([run[s] for s in steps[max(0, end - LAST_EVALUATIONS) : end]]) for run in runs]))

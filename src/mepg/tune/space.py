@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from mepg.algos import LoopSettings
+from mepg.algos import LoopFields
 from mepg.errors import UsageError
 from mepg.settings import apply_settings, describe, parse_value
 
@@ -66,7 +66,7 @@ class Choice(NamedTuple):
 Space = dict[str, Range | Choice]
 
 
-def default_space(spec: LoopSettings) -> Space:
+def default_space(spec: LoopFields) -> Space:
     """The part of `DEFAULT` that this algorithm has."""
     active = {field for field, text in describe(spec).items() if text != "none"}
     space: Space = {}
@@ -76,7 +76,7 @@ def default_space(spec: LoopSettings) -> Space:
     return space
 
 
-def parse_space(spec: LoopSettings, texts: Iterable[str]) -> Space:
+def parse_space(spec: LoopFields, texts: Iterable[str]) -> Space:
     """From `dropout.p=0.01:0.3`, `actor_lr=1e-4:1e-3:log` and `batch_size=64,256`; a UsageError for anything else."""
     space: Space = {}
     for text in texts:
@@ -91,7 +91,7 @@ def parse_space(spec: LoopSettings, texts: Iterable[str]) -> Space:
     return space
 
 
-def _range(spec: LoopSettings, field: str, text: str) -> Range:
+def _range(spec: LoopFields, field: str, text: str) -> Range:
     low, high, *rest = text.split(":")
     if rest not in ([], ["log"]):
         raise UsageError(f"--space {field}={text}: after low:high there can only be :log")
@@ -107,7 +107,7 @@ def _range(spec: LoopSettings, field: str, text: str) -> Range:
     return Range(ends[0], ends[1], log=bool(rest), integer=all(type(end) is int for end in ends))
 
 
-def _choice(spec: LoopSettings, field: str, text: str) -> Choice:
+def _choice(spec: LoopFields, field: str, text: str) -> Choice:
     # A comma separates two values, so the numbers of one value are joined by x: hidden=64x64,256x256.
     values = tuple(re.sub(r"(?<=\d)x(?=\d)", ",", value.strip()) for value in text.split(","))
     for value in values:
