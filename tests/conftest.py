@@ -111,11 +111,16 @@ def native_cache(tmp_path_factory):
 
 
 @pytest.fixture
-def native(monkeypatch, native_cache):
-    """A C++ compiler may be used, here and in processes that the test starts; libraries are kept for the session."""
-    monkeypatch.delenv("CXX")
+def compiler():
+    """Skips where there is no C++ compiler."""
     if not any(map(shutil.which, ("g++", "clang++"))):
         pytest.skip("there is no C++ compiler")
+
+
+@pytest.fixture
+def native(monkeypatch, native_cache, compiler):
+    """A C++ compiler may be used, here and in processes that the test starts; libraries are kept for the session."""
+    monkeypatch.delenv("CXX")
     monkeypatch.setenv("XDG_CACHE_HOME", str(native_cache))
 
 

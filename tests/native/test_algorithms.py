@@ -12,6 +12,8 @@ from mepg.native.library import State
 
 from .conftest import HERE, Case
 
+pytestmark = pytest.mark.usefixtures("compiler")
+
 
 # Masks and branches, discrete actions, quantiles of two critics in a loop; the others are slow tests.
 @pytest.mark.parametrize("name", ["me-sac", "me-dqn", "tqc"])

@@ -69,6 +69,7 @@ def made_up(x, w, i):
     return jax.nn.relu(SWISH.bind(x, beta=1.0) @ w), one, two, inside
 
 
+@pytest.mark.usefixtures("compiler")
 def test_a_primitive_that_nobody_has_heard_of():
     assert not [name for name in dir(Lowering) if "made_up" in name]
     agree(made_up, draw(14, 35), draw(35, 20), np.int32(3), tolerance=1e-5)
@@ -85,6 +86,7 @@ def with_all_of_them(x, w):
     return hidden**3 + jnp.square(hidden) * jax.nn.sigmoid(hidden), total, steps, x[:, :1].squeeze(1) ** -2
 
 
+@pytest.mark.usefixtures("compiler")
 def test_one_that_looks_different_in_another_release(monkeypatch):
     """Its method fails as if a parameter had another name; scan's did so in JAX 0.11."""
 

@@ -28,6 +28,7 @@ def compiles(monkeypatch):
     return calls
 
 
+@pytest.mark.usefixtures("compiler")
 def test_a_library_is_compiled_once(folder, compiles):
     assert [library(TEXT, PLAIN).answer() for _ in range(3)] == [42] * 3
     assert len(compiles) == 1
@@ -59,6 +60,7 @@ def attack_the_note(folder, file):
     file.with_suffix(".sha256").write_text("0" * 64)
 
 
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize(
     "attack", [attack_a_byte, attack_with_a_link, attack_the_file, attack_the_folder, attack_the_note]
 )
@@ -69,6 +71,7 @@ def test_a_cache_that_was_touched_is_not_loaded(folder, compiles, attack):
     assert len(compiles) == 2
 
 
+@pytest.mark.usefixtures("compiler")
 def test_a_cache_that_belongs_to_another_is_not_loaded(folder, compiles, monkeypatch):
     library(TEXT, PLAIN)
     other = os.geteuid() + 1
@@ -77,12 +80,14 @@ def test_a_cache_that_belongs_to_another_is_not_loaded(folder, compiles, monkeyp
     assert len(compiles) == 2
 
 
+@pytest.mark.usefixtures("compiler")
 def test_a_cache_that_cannot_be_written_costs_only_time(folder):
     folder.parent.parent.mkdir(exist_ok=True)
     folder.parent.write_text("a file where a folder should be")
     assert library(TEXT, PLAIN).answer() == 42
 
 
+@pytest.mark.usefixtures("compiler")
 def test_two_may_build_at_once(folder):
     found = []
     threads = [threading.Thread(target=lambda: found.append(library(TEXT, PLAIN).answer())) for _ in range(3)]
@@ -120,6 +125,7 @@ def test_a_bad_compiler_is_one_error(folder, tmp_path, monkeypatch, script, mess
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.usefixtures("compiler")
 @pytest.mark.parametrize("command", ["g++ -O3 -DNAME", "env 'A B=1' g++"])
 def test_a_compiler_may_be_a_command_with_arguments(folder, monkeypatch, command):
     monkeypatch.setenv("CXX", command)

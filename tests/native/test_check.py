@@ -9,6 +9,8 @@ from mepg.native.library import State, compile_function
 
 from .test_functions import draw
 
+pytestmark = pytest.mark.usefixtures("compiler")
+
 
 class Stub:
     """What `compare` needs of a compiled function, without a compiler: any Python function in its place."""

@@ -13,6 +13,8 @@ from mepg.native.processor import KNOWN
 
 from .conftest import HERE
 
+pytestmark = pytest.mark.usefixtures("compiler")
+
 RNG = np.random.default_rng(0)
 SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 88.0, -88.0, 1e30, -1e-30, 0.5], np.float32)
 

@@ -44,12 +44,14 @@ def test_a_function_that_writes_its_state_returns_as_many_arrays():
         generate(lambda x: x[:0], (draw(3),), "none", KNOWN["plain"], 1)
 
 
+@pytest.mark.usefixtures("compiler")
 def test_a_generator_that_fails_is_one_error(monkeypatch):
     monkeypatch.setattr("mepg.native.library.Fusion", lambda *_, **__: 1 / 0)
     with pytest.raises(CannotBuild, match=r"does not understand this agent: .*division by zero"):
         compile_function(jnp.sin, draw(3))
 
 
+@pytest.mark.usefixtures("compiler")
 def test_threads_that_cannot_be_had_are_one_error(monkeypatch):
     compiled = compile_function(lambda x: x + 1, draw(3))
     monkeypatch.setattr(compiled, "_run", lambda *_: 1)
@@ -57,6 +59,7 @@ def test_threads_that_cannot_be_had_are_one_error(monkeypatch):
         compiled(draw(3))
 
 
+@pytest.mark.usefixtures("compiler")
 def test_calls_from_several_threads_wait_for_each_other():
     compiled = compile_function(lambda x: jnp.tanh(x @ x) @ x, draw(40, 40))
     given = [draw(40, 40) for _ in range(4)]
@@ -74,6 +77,7 @@ def test_calls_from_several_threads_wait_for_each_other():
     assert all(np.array_equal(a, b) for a, b in zip(alone, together, strict=True))
 
 
+@pytest.mark.usefixtures("compiler")
 def test_a_state_is_read_by_one_function_and_written_by_another():
     leaves = [draw(40, 33), draw(7), np.int32(3), np.array([True, False])]
 
@@ -92,6 +96,7 @@ def test_a_state_is_read_by_one_function_and_written_by_another():
         writes(State.of(leaves[:2]), np.float32(2))
 
 
+@pytest.mark.usefixtures("compiler")
 def test_old_and_new_values_change_places():
     """Each new value is another old one: written in place, one of them would be lost."""
     leaves = [draw(20, 20), draw(20, 20), draw(20, 20)]
@@ -106,6 +111,7 @@ def test_old_and_new_values_change_places():
     )  # fmt: skip
 
 
+@pytest.mark.usefixtures("compiler")
 def test_rows_that_are_picked_from_more():
     """As a batch is from the replay memory."""
     rng = np.random.default_rng(0)

@@ -14,6 +14,8 @@ from mepg.native.processor import KNOWN
 
 from .conftest import HERE
 
+pytestmark = pytest.mark.usefixtures("compiler")
+
 RNG = np.random.default_rng(0)
 ATOMS = np.linspace(-3, 3, 21).astype(np.float32)
 TABLE = RNG.standard_normal((9, 5)).astype(np.float32)
