@@ -24,6 +24,7 @@ from mepg.algos import algorithms
 from mepg.core.types import Batch, Sizes
 from mepg.envs.simulators import has_pybullet
 from mepg.envs.spaces import Spaces
+from mepg.system import release_free_memory, resident_memory
 from mepg.training.threads import limit_threads
 
 limit_threads(1)
@@ -98,11 +99,16 @@ def leaves_equal(a, b) -> bool:
 
 @pytest.fixture(autouse=True, scope="module")
 def _forget_programs():
-    """A process may have 65,530 pieces of mapped memory, and every compiled program takes some: beyond, JAX crashes."""
+    """A process may have 65,530 pieces of mapped memory, and every compiled program takes some: beyond, JAX crashes.
+
+    Two processes that hold 6 GB each are too much for many a machine.
+    """
     yield
     maps = Path("/proc/self/maps")  # Linux's
-    if not maps.exists() or maps.read_bytes().count(b"\n") > 30_000:  # else the next module may use them too
+    crowded = not maps.exists() or maps.read_bytes().count(b"\n") > 30_000 or resident_memory() > 3 * 2**30
+    if crowded:  # else the next module may use them too
         jax.clear_caches()
+        release_free_memory()
 
 
 @pytest.fixture(scope="session")

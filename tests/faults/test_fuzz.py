@@ -65,7 +65,7 @@ class Fuzz:
                 )
             metrics.add({"train/noise_one_mask": 0.5}, record.step)
         metrics.close()
-        self.template = self.loop.snapshot()
+        self.snapshot = self.loop.snapshot()
         save_policy(self.folder, Identity(self.config, envs.spaces), self.loop.state, self.loop.step)
         self.folder.write_evaluations(self.config, self.loop.evaluations)
         summary = {"steps": 40, "seconds": 3.0, "eval_seconds": 1.0}
@@ -108,7 +108,7 @@ class Fuzz:
         return read_state(self.folder, self.config, self.template)
 
     def checkpoint(self) -> object:
-        return self.checkpoints.load(30, self.template, Replay(16, self.loop.replay.sizes))
+        return self.checkpoints.load(30, self.snapshot, Replay(16, self.loop.replay.sizes))
 
     def agent_of_checkpoint(self) -> object:
         return self.checkpoints.load_agent(30)
