@@ -183,7 +183,10 @@ def _uniform(key: Key, inputs: int, outputs: int) -> Layer:
 
 
 def _orthogonal(key: Key, inputs: int, outputs: int) -> Layer:
-    return Layer(w=jax.nn.initializers.orthogonal()(key, (inputs, outputs)), b=jnp.zeros(outputs))
+    # One network after the other, also under vmap: LAPACK's functions for a batch wait, on threads of XLA's pool, for
+    # parts of their work that need a thread of the same pool. With two threads and two such functions, for ever.
+    matrix = jax.custom_batching.sequential_vmap(lambda key: jax.nn.initializers.orthogonal()(key, (inputs, outputs)))
+    return Layer(w=matrix(key), b=jnp.zeros(outputs))
 
 
 INITIALISERS: Mapping[str, InitLayer] = MappingProxyType({"uniform": _uniform, "orthogonal": _orthogonal})
