@@ -1,4 +1,4 @@
-"""What the tables of docs/results.md and docs/one-critic.md say of a run."""
+"""Numbers in the tables of docs/results.md and docs/one-critic.md."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def table(runs: Iterable[Run]) -> str:
     envs = [env for env in FOUR_TASKS if any(env in row.runs for row in rows)]
     tasks = "".join(f" {short_name(env)}, seeds 0, 1, ... | score |" for env in envs)
     lines = [
-        f"| |{tasks} score | core-hours / `sac`'s | Q - return, Walker2D |",
+        f"| |{tasks} mean score | core-hours / `sac`'s | Q - return, Walker2D |",
         "| --- |" + " ---: |" * (2 * len(envs) + 3),
     ]
     hours = {row.name: np.mean([run.hours[-1] for run in row.runs[WALKER]]) for row in rows}

@@ -2,7 +2,6 @@
 
 The pages are docs/results.md, docs/one-critic.md and README.md.
 
-
 python docs/results.py           pictures and tables: seconds
 python docs/results.py --new     after runs were added: inspects them, and keeps the policy of the best seed only
 python docs/results.py --films   also the films, which are rendered anew: minutes

@@ -190,17 +190,13 @@ def test_memory_is_in_bytes_everywhere(monkeypatch):
 
 
 FREED = """
-from pathlib import Path
-from mepg.system import release_free_memory
-
-def resident():
-    return next(int(line.split()[1]) for line in Path("/proc/self/status").open() if line.startswith("VmRSS")) // 1024
+from mepg.system import release_free_memory, resident_memory
 
 blocks = [bytearray(b"x" * 60_000) for _ in range(2_000)]  # 120 MB
 del blocks[:-1]  # the last one keeps the heap from shrinking
-before = resident()
+before = resident_memory()
 release_free_memory()
-print(before - resident())
+print((before - resident_memory()) // 2**20)
 """
 
 

@@ -26,6 +26,7 @@ def some_results():
         "pendulum": {"sac": 300.0, "me-sac": 200.0, "sac in rltools": 250.0},
         "simulators": {"HopperBulletEnv-v0": {"as_it_comes": 300.0, "here": 150.0, "ratio": 0.5}},
         "evaluation": {"seconds": 8.0, "steps": 10_000, "adds": 0.25},
+        "memory": {"me-sac": 500.0},
         "first_step": {"first_start": 12.0, "second_start": 4.5},
     }  # fmt: skip
 

@@ -45,7 +45,5 @@ def test_what_was_set_for_jax_is_the_users_again(monkeypatch):
 @pytest.mark.skipif(len(system.cores()) < 2, reason="needs two cores")
 def test_two_threads_do_not_wait_for_each_other_for_ever():
     """As they did when several networks' weights were made orthogonal at once."""
-    done = subprocess.run(
-        [sys.executable, "-c", INIT], capture_output=True, text=True, check=True, timeout=300
-    )  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", INIT], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout == "None\n"

@@ -190,9 +190,9 @@ def make_model(kind: type[M], saved: SavedModel, path: Location, env: object, ar
             f"or mepg.algorithm({config.algorithm!r}).load"
         )
     kept = {name: value for name, value in vars(config).items() if name not in NOT_BROUGHT_ALONG}
-    settings = pop_run_options(kept)
+    run_options = pop_run_options(kept)
     envs = count_envs(env, config.envs)
-    saved_arguments = {**settings, "spec": config.spec, "seed": config.seed, "n_envs": envs}
+    saved_arguments = {**run_options, "spec": config.spec, "seed": config.seed, "n_envs": envs}
     model = made(**saved_arguments | {name: value for name, value in arguments.items() if value is not None})
     if not isinstance(env, str | None) and model.n_envs != envs:
         raise UsageError(f"n_envs={model.n_envs} makes copies of an environment by its id; this one is ready-made")

@@ -128,7 +128,9 @@ def answer_resident_memory(model: Any) -> None:
             array.fill(1)
     print(json.dumps({"ready": True}), flush=True)
     if sys.stdin.readline():
-        resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+        statm = Path("/proc/self/statm")
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in bytes on a Mac, which has no statm
+        resident = int(statm.read_text().split()[1]) * resource.getpagesize() if statm.exists() else peak
         print(json.dumps({"resident": resident / 2**20}), flush=True)
 
 

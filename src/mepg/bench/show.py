@@ -71,7 +71,7 @@ def tables(results: Results) -> dict[str, str]:
         "memory": table(
             "Resident memory of a run on Hopper with a full replay buffer, MB",
             ("", "MB"),
-            [(name, f"{megabytes:.0f}") for name, megabytes in results.get("memory", {}).items()],
+            [(name, f"{megabytes:.0f}") for name, megabytes in results["memory"].items()],
         ),
         "around": table("Around it", ("", ""), around),
     }
