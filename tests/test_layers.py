@@ -11,7 +11,7 @@ ORDER = [
     "training", "storage", "run", "scheduler", "report",
     "paper", "display", "bench", "export", "tune", "api", "flags", "commands", "cli", "__main__",
 ]  # fmt: skip
-OUTSIDE = {"core": {"jax", "numpy", "optax"}, "algos": {"jax", "optax"}}
+OUTSIDE = {"core": {"jax", "optax"}, "algos": {"jax", "optax"}}
 
 
 def imported(path):

@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 
-from mepg.core.masks import draw_masks
+from mepg.core.masks import draw_masks, random_bits16
 from mepg.core.spec import Dropout, Spec
 
 KEY = jax.random.key(0)
@@ -68,3 +68,16 @@ def test_low_and_high_halves_of_a_random_word_are_independent():
 def test_a_new_key_is_a_new_mask():
     spec = Spec(hidden=(64,), dropout=Dropout(p=0.5))
     assert not np.array_equal(last(draw_masks(spec, 4, KEY)[0]), last(draw_masks(spec, 4, jax.random.key(1))[0]))
+
+
+def test_16_bit_numbers_are_uniform_and_independent_of_their_neighbours():
+    numbers = np.asarray(random_bits16(KEY, (256, 255)), np.float64) / 2**16
+    assert numbers.shape == (256, 255)
+    assert numbers.mean() == pytest.approx(0.5, abs=0.005)
+    assert numbers.var() == pytest.approx(1 / 12, abs=0.002)
+    for one, other in (
+        (numbers[:, 1:], numbers[:, :-1]),
+        (numbers[1:], numbers[:-1]),
+        (numbers[:, 128:], numbers[:, :127]),
+    ):
+        assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 0.02

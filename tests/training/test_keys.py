@@ -1,9 +1,18 @@
 """Randomness, derived from the run's seed."""
 
+import jax
 import numpy as np
 import pytest
 
-from mepg.training.keys import UniformStream, episode_seed, generator
+from mepg.training.keys import _STREAMS, UniformStream, episode_seed, generator, jax_key
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**32 - 1])
+@pytest.mark.parametrize("stream", ["init", "belief"])
+def test_a_key_is_the_one_that_jax_would_derive(seed, stream):
+    theirs = jax.random.fold_in(jax.random.key(np.uint32(seed)), _STREAMS[stream])
+    assert jax_key(seed, stream) == theirs
+    assert jax.random.key_impl(jax_key(seed, stream)) == jax.random.key_impl(theirs)
 
 
 def test_keys_are_derived():

@@ -17,7 +17,6 @@ from mepg.core.nets import Mlp
 from mepg.core.policies import Policy, best_proposal, make_policy
 from mepg.core.posterior import make_beliefs
 from mepg.core.spec import ActorSpec, Spec, derive, require
-from mepg.core.threefry import wrap_key
 from mepg.core.types import Agent, AgentState, Array, Batch, Key, LossWeights, Metrics, Sizes, Trainable
 from mepg.core.update import as_metrics, next_action_policy_params
 
@@ -99,7 +98,8 @@ def build(spec: Sunrise, sizes: Sizes) -> Agent:
                 policy, critics, spec, state.members, batch.next_obs, k_weight, spec.backup_temperature
             )
         if spec.bootstrap is not None:
-            bits = bootstrap_bits(wrap_key(state.bootstrap), batch.number, spec.bootstrap, spec.members)
+            k_bootstrap = jax.random.wrap_key_data(state.bootstrap, impl="threefry2x32")
+            bits = bootstrap_bits(k_bootstrap, batch.number, spec.bootstrap, spec.members)
             # The authors' mean over a member's own transitions has one more in the denominator.
             bootstrap_weights = bits * (len(batch.reward) / (bits.sum(axis=1, keepdims=True) + 1))
         members, metrics = jax.vmap(

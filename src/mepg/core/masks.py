@@ -9,10 +9,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from mepg.core import threefry
 from mepg.core.nets import Mask
 from mepg.core.spec import CriticSpec, Dropout
-from mepg.core.types import Key
+from mepg.core.types import Array, Key
 
 _LEVELS = 2**16  # masks are drawn with 16-bit numbers, so p is met to within 1/131072
 
@@ -64,9 +63,17 @@ def draw_mask(spec: CriticSpec, n_critics: int, rows: int, key: Key) -> Mask:
     keys = jax.random.split(key, len(masked))
 
     def layer(k: Key, units: int) -> jax.Array:
-        bits = threefry.random_bits16(k, (n_critics, rows, units))
+        bits = random_bits16(k, (n_critics, rows, units))
         # Scaled by the rate at which units are kept, so that the mask's mean is exactly 1.
         return jnp.where(bits < threshold, jnp.float32(_LEVELS / threshold), 0.0)  # [N, rows, H]
 
     drawn = tuple(map(layer, keys, masked))
     return (None,) * (len(spec.hidden) - len(drawn)) + drawn
+
+
+def random_bits16(key: Key, shape: tuple[int, ...]) -> Array:
+    """Uniform 16-bit integers, four from each hash: JAX's older scheme takes both words, and a word has two in it."""
+    *rows, columns = shape
+    with jax.threefry_partitionable(False):
+        words = jax.random.bits(key, (*rows, (columns + 1) // 2), jnp.uint32)
+    return jnp.concatenate([words % 2**16, words // 2**16], axis=-1)[..., :columns]

@@ -144,7 +144,7 @@ class Lowering(Primitives):
 
     def _random(self, equation: Equation, arguments: list[Node], shape: Shape, _: str) -> Node:
         key: Any = equation.invars[0].aval
-        if (implementation := key.dtype._impl.name) not in ("mepg-threefry", "threefry2x32"):
+        if (implementation := key.dtype._impl.name) != "threefry2x32":
             raise Unsupported(f"{equation.primitive.name} of {implementation} keys")
         if (width := equation.params.get("bit_width", 32)) != 32:
             raise Unsupported(f"random_bits of {width} bits")

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from mepg.core.threefry import new_key
 from mepg.jax_defaults import with_jax_defaults
 
 Stream = Literal["init", "act", "update", "warmup", "replay", "train", "eval", "episode", "predict", "belief"]
@@ -21,8 +21,26 @@ _STREAMS: dict[str, int] = {name: number for number, name in enumerate(get_args(
 
 @with_jax_defaults
 def jax_key(seed: int, stream: Stream) -> jax.Array:
-    """The stream's key; fold the step into it, inside the compiled function."""
-    return new_key(seed, _STREAMS[stream])
+    """The stream's key; fold the step into it, inside the compiled function.
+
+    `jax.random.fold_in(jax.random.key(seed), number)`, computed by NumPy: for a single key, JAX would first compile a
+    program.
+    """
+    words = _threefry(np.array([0, seed], np.uint32), np.array([0, _STREAMS[stream]], np.uint32))
+    key: jax.Array = jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
+    return key
+
+
+def _threefry(key: npt.NDArray[np.uint32], counter: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    """Threefry-2x32 with 20 rounds (Salmon et al., 2011)."""
+    schedule = np.array([key[0], key[1], key[0] ^ key[1] ^ np.uint32(0x1BD11BDA)])
+    x, y = counter[:1] + schedule[0], counter[1:] + schedule[1]  # arrays of one: they wrap around without a warning
+    for i in range(5):
+        for rotation in ((13, 15, 26, 6), (17, 29, 16, 24))[i % 2]:
+            x = x + y
+            y = ((y << rotation) | (y >> (32 - rotation))) ^ x
+        x, y = x + schedule[(i + 1) % 3], y + schedule[(i + 2) % 3] + np.uint32(i + 1)
+    return np.concatenate([x, y])
 
 
 def generator(seed: int, stream: Stream, *counters: int) -> np.random.Generator:

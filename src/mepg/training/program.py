@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from mepg.core.threefry import as_jax_key
 from mepg.core.types import Agent, Array, Key, Sizes
 from mepg.jax_defaults import with_jax_defaults
 from mepg.training.config import Config
@@ -43,23 +42,19 @@ class Program:
         self._one_update = jax.jit(agent.update, inline=True)  # traced once, for its metrics' names and for learning
         # "act" is exploring's stream: `exploit` needs no key.
         self._keys = {stream: jax_key(config.seed, stream) for stream in ("init", "episode", "act", "update")}
-        self.template = jax.eval_shape(self._init_state, self._keys["init"])  # the shapes of a state
+        self.template = jax.eval_shape(agent.init, self._keys["init"])  # the shapes of a state
         self._treedef = jax.tree.structure(self.template)
         self.metric_names = self._name_metrics()
         # Keys are arguments, so that runs with other seeds find the same program in the cache.
         # `init` runs once and need not be optimised: the same bits, and seconds less to wait.
         self._init = jax.jit(
-            lambda key: jax.tree.leaves(self._init_state(key)),
+            lambda key: jax.tree.leaves(agent.init(key)),
             compiler_options={"xla_backend_optimization_level": 1},
         )
         self._begin = jax.jit(self._begin_impl)
         self._explore = jax.jit(self._explore_impl)
         self._exploit = jax.jit(self._exploit_impl)
         self._learn = jax.jit(self._learn_impl, donate_argnums=0)
-
-    def _init_state(self, key: Key) -> Any:
-        # With rounds written out for each of a dozen keys, this would take longer to compile than learning does.
-        return self.agent.init(as_jax_key(key))
 
     @with_jax_defaults
     def init(self) -> DeviceState:
