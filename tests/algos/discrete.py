@@ -30,7 +30,7 @@ def build(spec, sizes):
     network = make_network((sizes.obs, *spec.hidden, sizes.action), "uniform")
 
     def init(key):
-        return init_trainable(network.init(key), spec.lr, with_target=True)
+        return init_trainable(network.init(key), with_target=True)
 
     def exploit(state, obs):
         return network.apply(state.params, obs).argmax(axis=-1, keepdims=True).astype(jnp.float32)
@@ -52,7 +52,7 @@ def build(spec, sizes):
 
         error, gradient = jax.value_and_grad(loss)(state.params)
         state = adam_step(state, gradient, spec.lr)
-        return state._replace(target=polyak(state, spec.target_rate)), as_metrics({"loss": error})
+        return state._replace(target=polyak(state.params, state.target, spec.target_rate)), as_metrics({"loss": error})
 
     beliefs = Beliefs(
         lambda state, obs, action: Posterior(value(state.params, obs, action)[None], jnp.zeros((1, len(obs), 0))),

@@ -28,7 +28,7 @@ def build(spec, sizes):
     network = make_network((sizes.obs, 32, sizes.action), "uniform")
 
     def init(key):
-        return init_trainable(network.init(key), spec.lr, with_target=False)
+        return init_trainable(network.init(key), with_target=False)
 
     def exploit(state, obs):
         return jnp.tanh(network.apply(state.params, obs))

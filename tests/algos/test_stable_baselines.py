@@ -93,7 +93,7 @@ def check_values(torch, kind, spec, factor, rearranged=lambda x: x, **arguments)
     spec = replace(spec, double=False, hidden=HIDDEN, critic_lr=LR, batch_size=ROWS, target_every=10**6)
     agent = dqn.build(spec, sizes)
     theta, theta_target = layers(q_net, rearranged), layers(target, rearranged)
-    state = agent.init(KEY)._replace(critic=init_trainable(theta, LR, with_target=True)._replace(target=theta_target))
+    state = agent.init(KEY)._replace(critic=init_trainable(theta, with_target=True)._replace(target=theta_target))
     state, metrics = agent.update(state, batch, KEY)
     model.train(1, ROWS)
     assert float(metrics["critic_loss"].value) == pytest.approx(
@@ -147,7 +147,7 @@ def test_tqc(torch):
     gradient, metrics = critic_gradient(
         critics, spec, theta, theta_target, lambda *_: (actions, log_prob), 0.2, batch, KEY
     )
-    learned = adam_step(init_trainable(theta, LR, with_target=False), gradient, LR).params
+    learned = adam_step(init_trainable(theta, with_target=False), gradient, LR).params
     model.train(1, ROWS)
     said = model.logger.name_to_value
     assert float(metrics["critic_loss"]) == pytest.approx(4 * said["train/critic_loss"], rel=1e-5)

@@ -57,7 +57,7 @@ class Fuzz:
         self.template = jax.eval_shape(agent.init, jax.random.key(0))
         self.checkpoints = Checkpoints(self.path, self.config)
         self.columns = ["time/total_timesteps", "train/noise_one_mask", "train/noise_two_masks"]
-        metrics = Csv(self.path, self.columns, 0, {})
+        metrics = Csv(self.path, self.columns, 0)
         for record in self.loop:
             if record.step == 30:
                 self.checkpoints.save(
@@ -98,7 +98,7 @@ class Fuzz:
         return self.folder.evaluations(self.config)
 
     def metrics_csv(self) -> object:
-        Csv(self.path, self.columns, 20, {}).close()
+        Csv(self.path, self.columns, 20).close()
         return None
 
     def inspect_json(self) -> object:

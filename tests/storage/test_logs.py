@@ -80,7 +80,7 @@ def test_tensorboard_shows_one_curve_after_a_resume_with_the_clock_set_back(tmp_
     """Files are read in the order of their names; in the same second there must be two of them as well."""
     for began, upto, steps in ((2e9, 0, (1, 2, 3)), (2e9, 2, (3, 4, 5)), (1e9, 4, (5, 6))):
         monkeypatch.setattr(time, "time", lambda began=began: began)
-        log = TensorBoard(tmp_path, [], upto, {})
+        log = TensorBoard(tmp_path, upto)
         for step in steps:
             log.add({"train/q": 0.5}, step)
         log.close()
@@ -90,23 +90,23 @@ def test_tensorboard_shows_one_curve_after_a_resume_with_the_clock_set_back(tmp_
 
 def test_metrics_go_on_where_the_checkpoint_stood(tmp_path):
     path, columns = tmp_path / "metrics.csv", ["time/total_timesteps", "train/q"]
-    log = Csv(tmp_path, columns, 0, {})
+    log = Csv(tmp_path, columns, 0)
     for step in (1000, 2000, 3000):
         log.add({"train/q": step / 2}, step)
     log.close()
     path.write_text(path.read_text() + "40")  # killed in the middle of a row
-    again = Csv(tmp_path, columns, 2000, {})
+    again = Csv(tmp_path, columns, 2000)
     again.add({}, 3000)
     again.close()
     assert path.read_text() == "time/total_timesteps,train/q\n1000,500.0\n2000,1000.0\n3000,\n"
-    Csv(tmp_path, columns, 0, {}).close()
+    Csv(tmp_path, columns, 0).close()
     assert path.read_text() == "time/total_timesteps,train/q\n", "from the beginning, nothing is kept"
 
 
 def test_metrics_that_another_version_began_are_kept(tmp_path):
     path = tmp_path / "metrics.csv"
     path.write_text("time/total_timesteps,train/gone,train/q\n1000,7,0.5\n2000,8,0.25\n")
-    log = Csv(tmp_path, ["time/total_timesteps", "train/q", "time/new"], 1000, {})
+    log = Csv(tmp_path, ["time/total_timesteps", "train/q", "time/new"], 1000)
     log.add({"train/q": 0.75, "time/new": 3}, 2000)
     log.close()
     assert path.read_text() == "time/total_timesteps,train/q,time/new\n1000,0.5,\n2000,0.75,3\n"
@@ -115,4 +115,13 @@ def test_metrics_that_another_version_began_are_kept(tmp_path):
 def test_metrics_that_cannot_be_read_are_one_line(tmp_path):
     (tmp_path / "metrics.csv").mkdir()
     with pytest.raises(UsageError, match=r"cannot be continued: metrics\.csv is not a file; move it away"):
-        Csv(tmp_path, ["time/total_timesteps"], 1000, {})
+        Csv(tmp_path, ["time/total_timesteps"], 1000)
+
+
+def test_evaluations_are_not_metrics_and_a_metric_without_a_column_is_an_error(tmp_path):
+    log = Csv(tmp_path, ["time/total_timesteps", "train/q"], 0)
+    log.add({"eval/mean_reward": 1.0}, 500)
+    with pytest.raises(ValueError, match="train/new"):
+        log.add({"train/q": 0.5, "train/new": 1.0}, 1000)
+    log.close()
+    assert (tmp_path / "metrics.csv").read_text() == "time/total_timesteps,train/q\n"

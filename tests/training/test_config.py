@@ -130,7 +130,7 @@ def test_all_entries_are_as_none():
 
 def test_a_policy_has_to_see_something():
     sizes = Sizes(2, 1, "box", (Entry("goal", 0, 2), Entry("nothing", 2, 2)))
-    with pytest.raises(UsageError, match="actor-obs: nothing of Any-v0 is empty"):
+    with pytest.raises(UsageError, match="actor-obs: nothing of Any-v0 holds no numbers"):
         config_that_sees("nothing").with_actor_entries(sizes)
     assert config_that_sees("nothing", "goal").with_actor_entries(sizes).actor_obs_width == 2
 

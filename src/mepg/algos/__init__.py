@@ -193,11 +193,11 @@ def require_policy_alone(name: str, agent: Agent, policy: Callable[[Any, Array],
     state = jax.eval_shape(agent.init, jax.random.key(0))
     try:
         jax.eval_shape(policy, state, jax.ShapeDtypeStruct((1, sizes.policy_sizes.obs_width), jnp.float32))
-    except (TypeError, ValueError):  # shapes that do not fit
+    except (TypeError, ValueError) as error:  # shapes that do not fit, most likely
         raise UsageError(
             f"actor-obs: {name} acts on all that its critics see; use an algorithm with a policy of its own, such as "
-            f"{'me-sac' if sizes.action_kind == 'box' else 'me-sac-discrete'}"
-        ) from None
+            f"{'me-sac' if sizes.action_kind == 'box' else 'me-sac-discrete'} ({one_line(error)})"
+        ) from error
 
 
 def require_choice(name: str, agent: Agent, sizes: Sizes, env: str) -> None:
@@ -205,11 +205,11 @@ def require_choice(name: str, agent: Agent, sizes: Sizes, env: str) -> None:
     state = jax.eval_shape(agent.init, jax.random.key(0))
     try:
         jax.eval_shape(agent.exploit, state, jax.ShapeDtypeStruct((1, sizes.obs_width), jnp.float32))
-    except (TypeError, ValueError):  # shapes that do not fit
+    except (TypeError, ValueError) as error:  # shapes that do not fit, most likely
         raise UsageError(
             f"{env} says which actions are legal, and {name} does not ask: let it use sizes.without_legal and "
-            "sizes.among_legal, or take an algorithm that does, such as me-dqn"
-        ) from None
+            f"sizes.among_legal, or take an algorithm that does, such as me-dqn ({one_line(error)})"
+        ) from error
 
 
 def import_named(name: str) -> None:

@@ -227,7 +227,7 @@ def build(spec: Ace, sizes: Sizes) -> Agent:
     tree = make_tree(spec, sizes)
 
     def init(key: Key) -> AceState:
-        return AceState(jnp.int32(0), init_trainable(tree.init(key), spec.lr, with_target=True))
+        return AceState(jnp.int32(0), init_trainable(tree.init(key), with_target=True))
 
     def begin(_: Key) -> Any:
         return () if spec.exploration is None else jnp.zeros(sizes.action)
@@ -257,7 +257,7 @@ def build(spec: Ace, sizes: Sizes) -> Agent:
         # The same Adam again: what has no gradient now, the critic and the model, still moves with its momentum.
         loss, gradient = jax.value_and_grad(partial(actors_loss, spec, tree))(networks.params, batch.obs)
         networks = adam_step(networks, gradient, spec.lr)
-        networks = networks._replace(target=polyak(networks, spec.target_rate))
+        networks = networks._replace(target=polyak(networks.params, networks.target, spec.target_rate))
         return AceState(state.updates + 1, networks), as_metrics(metrics | {"actor_loss": loss})
 
     def posterior(state: AceState, obs: Array, action: Array) -> Posterior:

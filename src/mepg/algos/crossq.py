@@ -30,6 +30,7 @@ from mepg.core.update import (
     as_metrics,
     entropy_coefficient,
     improve_policy,
+    learning_rate,
     next_action_policy_params,
     policy_step,
     update_targets,
@@ -76,7 +77,6 @@ class CrossQ(Spec):
             "layer_norm": False,
             "quantiles": None,
             "minto": False,
-            "lr_decay": None,
         }.items():
             value = getattr(self, name)
             require(value == only, name, f"{str(only).lower()} in CrossQ", value)
@@ -165,7 +165,7 @@ def critic_step(
         return losses.sum(), (metrics, new_statistics)
 
     gradient, (metrics, new_statistics) = jax.grad(loss, has_aux=True)(state.critic.params)
-    critic = adam_step(state.critic, gradient, spec.critic_lr, spec.adam_b1)
+    critic = adam_step(state.critic, gradient, learning_rate(spec, spec.critic_lr, state.updates), spec.adam_b1)
     return critic._replace(params=with_statistics(critic.params, new_statistics)), metrics
 
 

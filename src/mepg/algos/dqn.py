@@ -88,7 +88,7 @@ def build(spec: ValueSpec, sizes: Sizes) -> Agent:
     best = partial(best_action, spec, critics)
 
     def init(key: Key) -> ValueState:
-        return ValueState(jnp.int32(0), init_trainable(critics.init(key), spec.critic_lr, with_target=True))
+        return ValueState(jnp.int32(0), init_trainable(critics.init(key), with_target=True))
 
     def exploit(state: ValueState, obs: Array) -> Array:
         return best(state.critic.params, obs, None)
@@ -117,7 +117,12 @@ def build(spec: ValueSpec, sizes: Sizes) -> Agent:
             metrics["exploration_rate"] = exploration_rate(spec, spec.epsilon, state.updates)
         critic = adam_step(state.critic, gradient, spec.critic_lr, spec.adam_b1)
         updates = state.updates + 1
-        target = cond_every(spec.target_every, updates, lambda: polyak(critic, spec.target_rate), lambda: critic.target)
+        target = cond_every(
+            spec.target_every,
+            updates,
+            lambda: polyak(critic.params, critic.target, spec.target_rate),
+            lambda: critic.target,
+        )
         return ValueState(updates, critic._replace(target=target)), as_metrics(metrics)
 
     def critics_policy(state: ValueState, obs: Array, _: Key, __: Key) -> tuple[Array, Array]:
@@ -152,7 +157,7 @@ def critic_gradient(
 
     That is the target network, or for the double estimate the online one.
     """
-    k_mask, *_ = jax.random.split(key, 4)
+    k_mask, *_ = jax.random.split(key, 4)  # as in core/bellman.py, which needs the others
     mask, target_mask = draw_masks(spec, len(batch.reward), k_mask)  # the same one, except in ablations: [N, B, H]
     masked = spec.dropout is not None and spec.dropout.policy_mask
     selecting_theta = theta if spec.double else theta_target

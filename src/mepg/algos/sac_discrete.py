@@ -28,6 +28,7 @@ from mepg.core.update import (
     as_metrics,
     entropy_coefficient,
     improve_policy,
+    learning_rate,
     next_action_policy_params,
     update_targets,
 )
@@ -106,7 +107,7 @@ def build(spec: CategoricalSpec, sizes: Sizes) -> Agent:
         theta, theta_target, _ = state.critic
         alpha = entropy_coefficient(spec, state)
         gradient, metrics = critic_gradient(critics, spec, theta, theta_target, next_log_pi, alpha, batch, k_critic)
-        critic = adam_step(state.critic, gradient, spec.critic_lr, spec.adam_b1)
+        critic = adam_step(state.critic, gradient, learning_rate(spec, spec.critic_lr, state.updates), spec.adam_b1)
         state = state._replace(updates=state.updates + 1, critic=critic)
         state, policy_metrics = improve_policy(batch_nets, spec, state, batch, k_policy, k_policy_mask)
         return update_targets(spec, state), as_metrics(metrics) | policy_metrics
@@ -139,7 +140,7 @@ def critic_gradient(
     key: Key,
 ) -> tuple[Mlp, dict[str, Array]]:
     """Eq. (4), y = r + gamma sum_a' pi(a' | s') (min_i D_m Q_i(s', a') - alpha log pi(a' | s')): Eq. (7), summed."""
-    k_mask, *_ = jax.random.split(key, 4)
+    k_mask, *_ = jax.random.split(key, 4)  # as in core/bellman.py, which needs the others
     mask, target_mask = draw_masks(spec, len(batch.reward), k_mask)  # the same one, except in ablations: [N, B, H]
     q = lower_bound(spec, *critics.action_values(theta_target, batch.next_obs, target_mask)).min(axis=0)  # [B, A]
     next_value = (jnp.exp(next_log_pi) * (q - alpha * next_log_pi)).sum(axis=-1)  # [B]

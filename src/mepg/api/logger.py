@@ -28,7 +28,7 @@ class Logger:
         self._counts: dict[str, int] = {}
         self._excluded: dict[str, tuple[str, ...]] = {}  # where a value does not go: "stdout", "tensorboard"
         self._console = Console(highlight=False)
-        self._tensorboard = None if folder is None else TensorBoard(folder, [], 0, {})
+        self._tensorboard = None if folder is None else TensorBoard(folder)
 
     def record(self, key: str, value: object, exclude: str | tuple[str, ...] | None = None) -> None:
         self.name_to_value[key] = value

@@ -83,12 +83,12 @@ def init(nets: Networks, spec: ActorSpec, key: Key) -> AgentState:
     temperature = None
     if spec.temperature is not None and spec.temperature.lr is not None:
         log_alpha = jnp.log(jnp.float32(spec.temperature.initial))
-        temperature = init_trainable(log_alpha, spec.temperature.lr, with_target=False)
-    actor = init_trainable(nets.actor.init(k_actor), spec.actor_lr, with_target=not spec.stochastic)
+        temperature = init_trainable(log_alpha, with_target=False)
+    actor = init_trainable(nets.actor.init(k_actor), with_target=not spec.stochastic)
     return AgentState(
         updates=jnp.int32(0),
         actor=actor,
-        critic=init_trainable(nets.critics.init(k_critic), spec.critic_lr, with_target=True),
+        critic=init_trainable(nets.critics.init(k_critic), with_target=True),
         temperature=temperature,
         policy_average=None if spec.policy_average is None else jax.tree.map(jnp.copy, actor.params),
     )
@@ -118,7 +118,7 @@ def critics_policy(
     nets: Networks, spec: ActorSpec, state: AgentState, obs: Array, _: Key, key: Key
 ) -> tuple[Array, Array]:
     """a ~ pi(s), the policy whose Q the critics learn, and its entropy bonus in Eq. (7): -alpha log pi(a | s)."""
-    averaged = spec.policy_average is not None and spec.policy_average.use != "acting"
+    averaged = spec.policy_average is not None and spec.policy_average.in_targets
     phi = state.policy_average if averaged else state.actor.params
     action, log_prob = nets.actor.sample(phi, state.critic.params, obs, key)
     return action, -entropy_coefficient(spec, state) * log_prob

@@ -132,6 +132,16 @@ class PolicyAverage:
     def __post_init__(self) -> None:
         require(self.rate is None or 0 < self.rate <= 1, "rate", "in (0, 1], or none", self.rate)
 
+    @property
+    def acts(self) -> bool:
+        """Whether it chooses the actions that are taken."""
+        return self.use in ("acting", "both")
+
+    @property
+    def in_targets(self) -> bool:
+        """Whether it chooses a' in y."""
+        return self.use in ("targets", "both")
+
 
 @dataclass(frozen=True, kw_only=True)
 class CriticSpec:
@@ -215,8 +225,11 @@ class ActorSpec(CriticSpec):
     actor_every: int = 1  # the policy is updated every so many critic updates: the delay d
     actor_lr: float = 3e-4
     policy_average: PolicyAverage | None = None  # None: the policy itself acts
+    lr_decay: int | None = None  # updates until actor_lr and critic_lr have fallen to 0; None: they stay
 
     def __post_init__(self) -> None:
+        decay = self.lr_decay
+        require(decay is None or 1 <= decay <= 10**9, "lr_decay", "in [1, 10^9], or none", decay)
         require(1 <= self.actor_every <= 10**9, "actor_every", f"in [1, {10**9}]", self.actor_every)
         require(0 < self.actor_lr <= 1, "actor_lr", "in (0, 1]", self.actor_lr)
         super().__post_init__()
@@ -252,11 +265,8 @@ class Spec(ActorSpec):
     subset: int | None = None  # M: y is made from a random M of the N critics; None: from all
     smoothing: Noise | None = None  # added to the next action: target policy smoothing
     minto: bool = False  # y from the smaller of target and online network's Q (MINTO)
-    lr_decay: int | None = None  # updates until learning rates fall to 0; None: never
 
     def __post_init__(self) -> None:
-        decay = self.lr_decay
-        require(decay is None or 1 <= decay <= 10**9, "lr_decay", "in [1, 10^9], or none", decay)
         valid = self.subset is None or 1 <= self.subset <= self.critics
         require(valid, "subset", f"in [1, {self.critics}], the number of critics, or none", self.subset)
         if self.temperature is not None and self.gaussian is None:

@@ -176,13 +176,13 @@ def entropy_coefficient(spec: ActorSpec, state: AgentState) -> Array | float:
 
 def acting_policy_params(spec: ActorSpec, state: AgentState) -> Params:
     """phi of the policy that acts: the learned one, or its average."""
-    averaged = spec.policy_average is not None and spec.policy_average.use in ("acting", "both")
+    averaged = spec.policy_average is not None and spec.policy_average.acts
     return state.policy_average if averaged else state.actor.params
 
 
 def next_action_policy_params(spec: ActorSpec, state: AgentState) -> Params:
     """phi of the policy that chooses a': the target's if there is one, or the average."""
-    if spec.policy_average is not None and spec.policy_average.use in ("targets", "both"):
+    if spec.policy_average is not None and spec.policy_average.in_targets:
         return state.policy_average
     return state.actor.params if state.actor.target is None else state.actor.target
 
@@ -191,11 +191,14 @@ def update_targets(spec: ActorSpec, state: AgentState) -> AgentState:
     """theta', phi' and the policy's average follow, every `target_every` updates."""
     rate = spec.target_rate
     average_rate = rate if spec.policy_average is None else spec.policy_average.rate or rate
-    average = state.actor._replace(target=state.policy_average)  # `polyak` moves targets, and the average is like one
     theta_target, phi_target, phi_average = cond_every(
         spec.target_every,
         state.updates,
-        lambda: (polyak(state.critic, rate), polyak(state.actor, rate), polyak(average, average_rate)),
+        lambda: (
+            polyak(state.critic.params, state.critic.target, rate),
+            polyak(state.actor.params, state.actor.target, rate),
+            polyak(state.actor.params, state.policy_average, average_rate),
+        ),
         lambda: (state.critic.target, state.actor.target, state.policy_average),
     )
     return state._replace(
@@ -205,21 +208,21 @@ def update_targets(spec: ActorSpec, state: AgentState) -> AgentState:
     )
 
 
-def polyak(trainable: Trainable, rate: float) -> Params | None:
-    """theta' <- eta theta + (1 - eta) theta'."""
-    return None if trainable.target is None else optax.incremental_update(trainable.params, trainable.target, rate)
+def polyak(params: Params, target: Params | None, rate: float) -> Params | None:
+    """theta' <- eta theta + (1 - eta) theta'; None where there is no target."""
+    return None if target is None else optax.incremental_update(params, target, rate)
 
 
-def init_trainable(params: Params, lr: float, *, with_target: bool) -> Trainable:
+def init_trainable(params: Params, *, with_target: bool) -> Trainable:
     """Parameters with a target network, if they have one, and Adam's moments at 0."""
     # A copy: the state is donated to the update, and a buffer can be given away only once.
     target = jax.tree.map(jnp.copy, params) if with_target else None
-    return Trainable(params, target, optax.adam(lr).init(params))
+    return Trainable(params, target, optax.adam(0.0).init(params))  # moments do not depend on the rate
 
 
 def learning_rate(spec: ActorSpec, lr: float, updates: Array) -> Array | float:
     """lr (1 - t / T) after t of T updates, and 0 from then on; without a decay, lr."""
-    if not isinstance(spec, Spec) or spec.lr_decay is None:
+    if spec.lr_decay is None:
         return lr
     return lr * jnp.maximum(1 - updates / spec.lr_decay, 0.0)
 

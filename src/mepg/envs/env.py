@@ -42,7 +42,7 @@ class Env:
                 problem = f"{self.id} has no usable observation_space and action_space"
                 raise UsageError(f"{problem}: {one_line(error)}") from None
             self.spaces = Spaces(self.id, *spaces)
-            self._legal: LegalActions | None = None  # of actions in a box, all are
+            self._legal: LegalActions | None = None  # None for a Box: all its actions are legal
             with failures_at("first reset"):
                 # PyBullet's first reset differs from all later ones, so it is not used. It also checks the space.
                 obs, info = self._reset(0)

@@ -30,7 +30,7 @@ class Envs:
 
     def __init__(self, count: int, spaces: Spaces) -> None:
         self.count, self.spaces, self.sizes = count, spaces, spaces.sizes
-        self._legal: LegalActions | None = None  # of actions in a box, all are
+        self._legal: LegalActions | None = None  # None for a Box: all its actions are legal
         # One environment's observation, of those that a vector environment returned.
         self._entry = entry if spaces.observations.is_nested else operator.getitem
 

@@ -182,15 +182,21 @@ class Graph:
     def add(self, op: str, arguments: Sequence[Node], shape: Iterable[int], dtype: str, **params: Any) -> Node:
         """A node, or the one that computes the same already."""
         shape = tuple(int(d) for d in shape)
-        key = (op, tuple(arguments), shape, dtype, repr(sorted(params.items())))
+        if (same := self.find(op, arguments, shape, dtype, **params)) is not None:
+            return same
+        node = self.new(op, arguments, shape, dtype, **params)
+        self.block.expressions[_expression(op, arguments, shape, dtype, params)] = node
+        return node
+
+    def find(self, op: str, arguments: Sequence[Node], shape: Shape, dtype: str, **params: Any) -> Node | None:
+        """The node in this block, or in one around it, that computes this already."""
+        key = _expression(op, arguments, shape, dtype, params)
         block: Block | None = self.block
         while block is not None:
             if key in block.expressions:
                 return block.expressions[key]
             block = block.parent
-        node = self.new(op, arguments, shape, dtype, **params)
-        self.block.expressions[key] = node
-        return node
+        return None
 
     def new(self, op: str, arguments: Sequence[Node], shape: Shape, dtype: str, **params: Any) -> Node:
         """A node that is never the same as another."""
@@ -370,14 +376,17 @@ class Graph:
 
     def _positive(self, z: Node, zero: Node, shape: Shape) -> Node:
         """z > 0, as ReLU(z) > 0 if there is a ReLU(z), so that z need not be materialized."""
-        block: Block | None = self.block
-        while block is not None:
-            relu = block.expressions.get(("max", (z, zero), shape, "f32", "[]"))
-            z, block = (relu, None) if relu is not None else (z, block.parent)
-        return self.add("gt", (z, zero), shape, "bool")
+        return self.add("gt", (self.find("max", (z, zero), shape, "f32") or z, zero), shape, "bool")
 
     def _broadcast_to(self, node: Node, shape: Shape) -> Node:
         return self.broadcast(node, shape, range(len(shape)) if node.shape else ())
+
+
+def _expression(
+    op: str, arguments: Sequence[Node], shape: Shape, dtype: str, params: dict[str, Any]
+) -> tuple[Any, ...]:
+    """What two nodes have in common that compute the same."""
+    return op, tuple(arguments), shape, dtype, repr(sorted(params.items()))
 
 
 _FOLD: dict[str, Callable[..., Any]] = {

@@ -240,7 +240,7 @@ def _metrics(folder: Folder, policy: SavedPolicy) -> list[dict[str, str]]:
     try:
         if result is not None:
             return folder.checked_metrics(result)
-        checksum = Checkpoints(folder.path, policy.config).metrics(policy.step)
+        checksum = Checkpoints(folder.path, policy.config).metrics_checksum(policy.step)
         return [] if checksum is None else folder.metrics(checksum)
     except Damaged as damage:
         raise UsageError(f"{folder.path}: {damage}") from None

@@ -229,7 +229,7 @@ class Session:
                 self.notes.append(f"the checkpoint of step {step:,} is damaged ({damage}); trying the one before it")
                 continue
             self._earlier = saved.spent
-            self._check_metrics(saved.metrics)
+            self._check_metrics(saved.metrics_checksum)
             self._tell_watchdog(step)
             if not self.loop.restore(saved.snapshot):
                 self.notes.append(
@@ -306,7 +306,8 @@ class Session:
 
     def _note_changed_versions(self) -> None:
         was, now = self.folder.versions(), versions(self.config.backend)
-        known = [name for name in now if name in was and name != "commit"]  # a version says more to its user
+        # Without the commit: the version of the package says more to its user.
+        known = [name for name in now if name in was and name != "commit"]
         changed = [f"{name} {was[name]} -> {now[name]}" for name in known if was[name] != now[name]]
         if changed:
             self.notes.append(f"versions have changed since this run began ({', '.join(changed)}): bits may differ")

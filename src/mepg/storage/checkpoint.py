@@ -71,7 +71,7 @@ class Checkpoint(NamedTuple):
 
     snapshot: Snapshot
     spent: TimeSpent
-    metrics: Checksum | None  # of metrics.csv as it was then, if there was one
+    metrics_checksum: Checksum | None  # of metrics.csv as it was then, if there was one
 
 
 class Checkpoints:
@@ -114,7 +114,7 @@ class Checkpoints:
             "evaluations": list(snapshot.evaluations.items()),
             "state": write_arrays(self._path(snapshot.step, "safetensors"), arrays),
             "seconds": list(checkpoint.spent),
-            "metrics": checkpoint.metrics,
+            "metrics": checkpoint.metrics_checksum,
             "rows": replay.count,
             "replay": [list(chunk) for chunk in self._chunks],
         }
@@ -173,7 +173,7 @@ class Checkpoints:
         except (KeyError, TypeError, ValueError) as error:
             raise Damaged(f"{self._path(step, 'json').name}: {error!r}") from None
 
-    def metrics(self, step: int) -> Checksum | None:
+    def metrics_checksum(self, step: int) -> Checksum | None:
         """The checksum of metrics.csv as it was at `step`."""
         return _checksum(self._manifest(step).get("metrics"))
 

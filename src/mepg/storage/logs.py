@@ -39,7 +39,7 @@ class Csv:
     Evaluations have a file of their own.
     """
 
-    def __init__(self, folder: Path, columns: list[str], upto: int, _: JsonObject) -> None:
+    def __init__(self, folder: Path, columns: list[str], upto: int) -> None:
         path, kept = Folder(folder).metrics_file, list[dict[str, str]]()
         if upto and path_exists(path):
             # Rows after the checkpoint will be written again.
@@ -58,9 +58,10 @@ class Csv:
         self._writer = csv.DictWriter(self._file, columns, restval="", lineterminator="\n")
 
     def add(self, row: MetricsRow, step: int) -> None:
-        if row.keys() <= set(self._writer.fieldnames):
-            self._writer.writerow({"time/total_timesteps": step, **row})
-            self._file.flush()
+        if any(name.startswith("eval/") for name in row):
+            return
+        self._writer.writerow({"time/total_timesteps": step, **row})  # a ValueError for what has no column
+        self._file.flush()
 
     def sync(self) -> None:
         sync(self._file.fileno())
@@ -76,7 +77,7 @@ class TensorBoard:
     and whoever adds to its queue waits for ever.
     """
 
-    def __init__(self, folder: Path, _: list[str], upto: int, __: JsonObject) -> None:
+    def __init__(self, folder: Path, upto: int = 0) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._file = RecordWriter(str(_next_events_file(folder)))
         weakref.finalize(self, self._file.close)  # a model in Python never closes its log
@@ -113,7 +114,7 @@ def _next_events_file(folder: Path) -> Path:
 class WeightsAndBiases:
     """One run of Weights & Biases for each folder, however often it is resumed."""
 
-    def __init__(self, folder: Path, _: list[str], __: int, config: JsonObject) -> None:
+    def __init__(self, folder: Path, config: JsonObject) -> None:
         try:
             import wandb
         except ImportError:
@@ -138,9 +139,9 @@ class WeightsAndBiases:
 
 
 LOGS: dict[str, Callable[[Path, list[str], int, JsonObject], Log]] = {
-    "csv": Csv,
-    "tensorboard": TensorBoard,
-    "wandb": WeightsAndBiases,
+    "csv": lambda folder, columns, upto, _: Csv(folder, columns, upto),
+    "tensorboard": lambda folder, _, upto, __: TensorBoard(folder, upto),
+    "wandb": lambda folder, _, __, config: WeightsAndBiases(folder, config),
 }
 
 

@@ -126,7 +126,10 @@ class Config:
         compare=False,
     )
     data_share: float | None = option(
-        None, "share of each batch that is drawn from the data throughout (fill the replay buffer)", "SHARE", SHARE
+        None,
+        "share of each batch that is drawn from the data throughout (none: the data goes into the replay buffer)",
+        "SHARE",
+        SHARE,
     )
     data_sha256: str | None = None  # of what the data holds; None until it has been read, and without data
 
@@ -201,7 +204,9 @@ class Config:
             sorted({entry for entries in found.values() for entry in entries}, key=lambda entry: entry.start)
         )
         if all(entry.start == entry.end for entry in actor_entries):
-            raise UsageError(f"actor-obs: {', '.join(self.actor_obs)} of {self.env} is empty: a policy sees something")
+            raise UsageError(
+                f"actor-obs: {', '.join(self.actor_obs)} of {self.env} holds no numbers: name an entry that does"
+            )
         return sizes._replace(actor_entries=None if actor_entries == sizes.entries else actor_entries)
 
     def non_default_options(self) -> dict[str, Any]:

@@ -132,7 +132,7 @@ class Loop:
             self.between_steps = False
             with self.lock:
                 for index, (action, result) in enumerate(zip(actions, results, strict=True)):
-                    self.replay.add(self.obs[index], action, result.reward, not result.terminated, result.obs)
+                    self.replay.add(self.obs[index], action, result.reward, float(not result.terminated), result.obs)
                     self._record_step(index, action, result)
                     self._extend_n_step(index, result)
             ended = [self._end_episode(index) for index, result in enumerate(results) if result.done]
@@ -330,7 +330,7 @@ class Loop:
             self._begin_episode(index, snapshot.episode_numbers[index])
         for remaining in range(longest, 0, -1):
             for index in range(self.envs.count):
-                if lengths[index] == remaining != longest:  # until now it took idle steps along with the others
+                if remaining == lengths[index] < longest:  # until now it took idle steps along with the others
                     self._begin_episode(index, snapshot.episode_numbers[index])
             started = [length >= remaining for length in lengths]
             idle_actions = map(self.envs.spaces.any_action, self.obs)
@@ -346,7 +346,7 @@ class Loop:
                 if result.done:
                     self._begin_episode(index, snapshot.episode_numbers[index])
         for index, length in enumerate(lengths):
-            if length == 0 != longest:
+            if length == 0 and longest > 0:
                 self._begin_episode(index, snapshot.episode_numbers[index])
         return same
 
