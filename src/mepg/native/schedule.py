@@ -55,19 +55,19 @@ class LoopNest(Step):
     roots: list[Root] = field(default_factory=list)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class NodeStep(Step):
     """A node that is a step by itself: a call, a branch, a loop."""
 
-    node: Node = None  # type: ignore[assignment]
+    node: Node
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, kw_only=True)
 class PackStep(Step):
     """A product's operand, packed."""
 
-    node: Node = None  # type: ignore[assignment]
-    operand: Operand = None  # type: ignore[assignment]
+    node: Node
+    operand: Operand
 
 
 @dataclass(eq=False)

@@ -142,12 +142,14 @@ class Checkpoints:
             metrics = _checksum(content["metrics"])
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise Damaged(f"{self._path(step, 'json').name}: {error!r}") from None
-        self._chunks = self.load_replay(step, replay)
+        self._chunks = self._load_replay(content, step, replay)
         return Checkpoint(snapshot, spent, metrics)
 
     def load_replay(self, step: int, replay: Replay) -> list[ReplayChunk]:
         """Put back the replay buffer as it was at `step`, from the chunks that are returned. Else `Damaged`."""
-        content = self._manifest(step)
+        return self._load_replay(self._manifest(step), step, replay)
+
+    def _load_replay(self, content: JsonObject, step: int, replay: Replay) -> list[ReplayChunk]:
         try:
             chunks = [
                 ReplayChunk(parse_count(start), parse_count(stop), str(sha256))
