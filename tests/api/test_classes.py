@@ -59,17 +59,19 @@ def test_a_new_algorithm_is_one_entry(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("env", "kind", "rate"),
+    ("env", "kind", "rate", "scaled"),
     [
-        (lambda: "StubScaled-v0", "me-sac+lcb", 7.3e-4),
-        (lambda: gymnasium.make("StubScaled-v0"), "me-sac+lcb", 7.3e-4),
-        (lambda: gymnasium.make("StubDiscrete-v0"), "me-dqn", 2.5e-4),
-        (lambda: gymnasium.make_vec("StubDiscrete-v0", 2, "sync"), "me-dqn", 2.5e-4),
+        (lambda: "StubScaled-v0", "me-sac+lcb", 7.3e-4, True),
+        (lambda: gymnasium.make("StubScaled-v0"), "me-sac+lcb", 7.3e-4, True),
+        (lambda: gymnasium.make("StubDiscrete-v0"), "me-dqn", 2.5e-4, False),
+        (lambda: gymnasium.make_vec("StubDiscrete-v0", 2, "sync"), "me-dqn", 2.5e-4, False),
     ],
 )
-def test_what_is_recommended_depends_on_the_actions(env, kind, rate):
+def test_what_is_recommended_depends_on_the_actions(env, kind, rate, scaled):
     model = mepg.recommended(env(), seed=1)
     assert (model.algorithm, model.learning_rate, model.seed) == (kind, rate, 1)
+    assert model._learner.config.normalize_obs is scaled
+    assert not mepg.recommended(env(), normalize_obs=False)._learner.config.normalize_obs
     assert mepg.recommended(env(), tuned=False, learning_rate=1e-3).learning_rate == 1e-3
     spec = replace(model.default_spec, discount=0.5)
     assert mepg.recommended(env(), spec=spec).spec == spec

@@ -132,7 +132,7 @@ def test_without_out_the_folder_says_what_it_is(capsys):
     [
         (
             "StubPlain-v0",
-            ["me-sac+lcb", "--tuned"],
+            ["me-sac+lcb", "--tuned", "--normalize-obs"],
             "me-sac+lcb_tuned_hidden=8_batch_size=8_warmup=20_StubPlain-v0_seed0",
         ),
         ("StubDiscrete-v0", ["me-dqn"], "me-dqn_hidden=8_batch_size=8_warmup=20_StubDiscrete-v0_seed0"),
@@ -146,7 +146,9 @@ def test_without_an_algorithm_it_is_as_if_the_recommended_one_had_been_named(env
     assert "Already finished: 30 steps" in (out := capsys.readouterr().out)
     assert os.listdir("runs") == [folder]
     assert ("warmup=20 (by --set; tuned: 10000)" in out) == ("--tuned" in named)
-    spec = json.loads(pathlib.Path("runs", folder, "run.json").read_text())["config"]["spec"]
+    config = json.loads(pathlib.Path("runs", folder, "run.json").read_text())["config"]
+    assert config["normalize_obs"] == ("--normalize-obs" in named)
+    spec = config["spec"]
     assert (spec["critic_lr"], spec["warmup"]) == (7.3e-4 if "--tuned" in named else 2.5e-4, 20)
 
 

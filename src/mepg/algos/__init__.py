@@ -105,18 +105,22 @@ class Algorithm(NamedTuple):
 
 
 class Recommendation(NamedTuple):
-    """An algorithm to start with, and whether with the tuned settings."""
+    """An algorithm to start with, whether with the tuned settings, and whether observations are scaled."""
 
     algorithm: str
-    tuned: bool
+    tuned: bool = False
+    normalize_obs: bool = False
 
     def __str__(self) -> str:
         """As on a command line."""
-        return self.algorithm + " --tuned" * self.tuned
+        return self.algorithm + " --tuned" * self.tuned + " --normalize-obs" * self.normalize_obs
 
 
-# For each of ACTION_KINDS.
-RECOMMENDED = {"box": Recommendation("me-sac+lcb", tuned=True), "discrete": Recommendation("me-dqn", tuned=False)}
+# For each of ACTION_KINDS: docs/one-critic.md, "What came out".
+RECOMMENDED = {
+    "box": Recommendation("me-sac+lcb", tuned=True, normalize_obs=True),
+    "discrete": Recommendation("me-dqn"),
+}
 START_WITH = ", ".join(f"{choice} for {ACTION_KINDS[kind]}" for kind, choice in RECOMMENDED.items())
 
 # Faster rates than those of the paper's Table 5: one set for all tasks and algorithms.

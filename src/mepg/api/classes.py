@@ -38,7 +38,7 @@ def recommended(env: object, **kwargs: Any) -> Model:
         raise UsageError(f"an algorithm is recommended for an environment: mepg.recommended({first_task()!r})")
     choice = algos.RECOMMENDED[_action_kind(env)]
     tuned = choice.tuned and kwargs.get("spec") is None  # a whole spec has rates of its own
-    return class_of(choice.algorithm)(env=env, **{"tuned": tuned} | kwargs)
+    return class_of(choice.algorithm)(env=env, **{"tuned": tuned, "normalize_obs": choice.normalize_obs} | kwargs)
 
 
 def _action_kind(env: object) -> str:

@@ -5,8 +5,8 @@
                      promises: `flags.add_count` and its like write it there, for others it is typed
     answer           runs it. Of its arguments, `json` is True for --json, and `say` prints a line before there is an
                      answer (nothing with --json)
-    COMPUTES         True if it computes with JAX: on one core, or on `--threads` if it has that flag. (verify sets JAX up
-                     itself, with as many threads as its runs had)
+    COMPUTES         True if it computes with JAX: on one core, or on `--threads` if it has that flag. (verify sets
+                     JAX up itself, with as many threads as its runs had)
     SAVES            True if it saves its work when a signal asks it to stop
 
 One that reads a run may meet an algorithm or an environment of somebody's own, whose module is imported only if the

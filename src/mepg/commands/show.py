@@ -16,8 +16,8 @@ def answer(arguments: Arguments) -> Answer:
     from mepg.settings import apply_settings, describe, to_json
 
     if start_with := arguments.algorithm is None:
-        arguments.algorithm, tuned = algos.RECOMMENDED["box"]
-        arguments.tuned |= tuned
+        arguments.algorithm = algos.RECOMMENDED["box"].algorithm
+        arguments.tuned |= algos.RECOMMENDED["box"].tuned
     name, algorithm = arguments.algorithm, algos.find(arguments.algorithm)
     spec = apply_settings(algorithm.spec, flags.spec_settings(arguments))
     fields = describe(spec)

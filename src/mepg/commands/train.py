@@ -84,7 +84,9 @@ def _recommend(arguments: Arguments, step_timeout: float | None) -> None:
             watchdog = stack.enter_context(contextlib.closing(Watchdog(step_timeout, arguments.env)))
         env = stack.enter_context(contextlib.closing(Env(arguments.env, watchdog=watchdog)))
         choice = RECOMMENDED[env.sizes.action_kind]
-    arguments.algorithm, arguments.tuned = choice.algorithm, choice.tuned or arguments.tuned
+    arguments.algorithm = choice.algorithm
+    arguments.tuned |= choice.tuned
+    arguments.normalize_obs |= choice.normalize_obs
 
 
 def _stopped(session: "Session") -> Answer:
