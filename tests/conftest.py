@@ -44,6 +44,7 @@ KINDS = [
     "me-ddpg-x",
     "me-sac",
     "me-sac+lcb",
+    "me-sac+heads",
     "redq",
     "droq",
     "sunrise-ucb",
