@@ -44,7 +44,6 @@ KINDS = [
     "me-ddpg-x",
     "me-sac",
     "me-sac+lcb",
-    "me-sac+heads",
     "redq",
     "droq",
     "sunrise-ucb",

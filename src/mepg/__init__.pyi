@@ -42,9 +42,6 @@ class ME_SAC(Model):
 class ME_SACDiscrete(Model):
     """The consistent Bellman update on SAC for discrete actions."""
 
-class ME_SAC_Heads(Model):
-    """Four masks that stay, y from the smallest Q."""
-
 class ME_SAC_LCB(Model):
     """On a lower confidence bound over all masks."""
 

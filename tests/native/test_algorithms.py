@@ -31,11 +31,6 @@ def test_learning_from_a_lower_bound_with_an_averaged_policy(precision):
     case.check(tolerance=1e-5 if precision == "full" else 2e-3)
 
 
-@pytest.mark.parametrize(("name", "changes"), [("me-sac+heads", {}), ("me-dqn", {"dropout": None, "heads": 2})])
-def test_learning_with_heads(name, changes):
-    Case(name, **changes).check()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["full", "mixed"])
 @pytest.mark.parametrize("name", list(algorithms()))

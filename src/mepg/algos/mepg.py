@@ -5,7 +5,7 @@ from dataclasses import replace
 from mepg.algos import Algorithm
 from mepg.algos.ddpg import DDPG, SMOOTHING
 from mepg.algos.sac import SAC
-from mepg.core.spec import Dropout, Pessimism, PolicyAverage, Temperature
+from mepg.core.spec import Dropout, Pessimism, Temperature
 
 ME_DDPG = replace(DDPG, dropout=Dropout(), smoothing=SMOOTHING, actor_every=2)
 ME_SAC = replace(SAC, dropout=Dropout(), critics=1, actor_every=2)
@@ -13,8 +13,6 @@ ME_SAC = replace(SAC, dropout=Dropout(), critics=1, actor_every=2)
 INDEPENDENT = Dropout(masks="independent")  # D18
 EXPECTED = Dropout(masks="expected")  # not the paper's: what its masks do on average, without drawing one
 LOWER_BOUND = Pessimism(beta=0.25, policy=True)  # not the paper's either
-
-HEADS = replace(ME_SAC, dropout=None, heads=4, discount=0.98, policy_average=PolicyAverage())  # nor these
 
 ALGORITHMS = {
     "me-ddpg": Algorithm(ME_DDPG, "the consistent Bellman update on DDPG", parent="ddpg", python_name="ME_DDPG"),
@@ -46,8 +44,5 @@ ALGORITHMS = {
         "on a lower confidence bound over all masks",
         parent="me-sac",
         python_name="ME_SAC_LCB",
-    ),
-    "me-sac+heads": Algorithm(
-        HEADS, "four masks that stay, y from the smallest Q", parent="me-sac", python_name="ME_SAC_Heads"
     ),
 }
