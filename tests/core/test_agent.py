@@ -182,7 +182,6 @@ OTHERS = {
     "smoothing": [None, Noise(std=0.3)],
     "actor_every": [3],
     "critics": [3],
-    "heads": [2],
     "policy_q": ["mean", "first"],
     "subset": [1],
     "layer_norm": [True, False],

@@ -140,23 +140,6 @@ def test_by_hand(monkeypatch):
     np.testing.assert_array_equal(first.b[0], [58.0, 0.0])
 
 
-def test_two_heads_by_hand():
-    """Each unit is a head: Q is 17 and 2*2*1 + 1 = 5, Q' 3 and 2*3 - 1 = 5, so y = 1 + 0.5*3 = 2.5 for both.
-    Loss (14.5^2 + 2.5^2) / 2 = 108.25; each error goes back through its own unit, and both through the bias.
-    """
-    spec, theta, theta_target, phi, batch = hand_made()
-    spec = replace(spec, dropout=None, heads=2)
-    critics = make_critics(spec, SIZES)
-    gradient, metrics = critic_gradient(critics, spec, theta, theta_target, pi(spec, phi), 0.0, batch, KEY)
-    assert metrics["critic_loss"] == 108.25
-    assert metrics["q"] == 11
-    first, second = gradient
-    np.testing.assert_array_equal(second.w[0], [[116.0], [10.0]])  # 2.5 * 2 * 2
-    np.testing.assert_array_equal(second.b[0], [17.0])
-    np.testing.assert_array_equal(first.w[0], [[58.0, 5.0], [58.0, 5.0]])  # 2.5 * w 1 * 2 * input 1
-    np.testing.assert_array_equal(first.b[0], [58.0, 5.0])
-
-
 def test_by_hand_without_a_mask_with_an_end():
     """Q = 2*4 + 2 + 1 = 11; the end leaves y = r = 1: loss 50."""
     spec, theta, theta_target, phi, batch = hand_made()

@@ -1,7 +1,5 @@
 """Several networks for Q."""
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -98,23 +96,3 @@ def test_the_gradient_of_the_bound_is_finite_where_no_unit_contributes():
     spec = Spec(hidden=(2,), dropout=Dropout(), pessimism=Pessimism())
     slope = jax.grad(lambda c: lower_bound(spec, jnp.zeros((1, 1)), jnp.square(c).sum(axis=-1)).sum())
     assert np.array_equal(slope(jnp.zeros((1, 1, 2))), np.zeros((1, 1, 2)))
-
-
-@pytest.mark.parametrize("kind", ["box", "discrete"])
-def test_a_head_is_the_sub_network_of_its_own_units_and_their_mean_the_complete_critic(kind):
-    spec, sizes = Spec(hidden=(16, 8), critics=2), Sizes(3, 2, kind)
-    critics, with_heads = make_critics(spec, sizes), make_critics(replace(spec, heads=4), sizes)
-    theta, obs = jit_quickly(critics.init)(jax.random.key(0)), draw(6, 3)
-    action = (jnp.arange(6)[:, None] % 2).astype(jnp.float32) if kind == "discrete" else draw(6, 2, seed=1)
-    q, contributions = with_heads.values(theta, obs, action, None)
-    assert (q.shape, contributions.shape) == ((8, 6), (8, 6, 2))
-    masks = [jnp.zeros((2, 6, 8)).at[:, :, 2 * g : 2 * g + 2].set(4.0) for g in range(4)]
-    sub_networks = jnp.stack([critics.q(theta, obs, action, (None, mask)) for mask in masks], axis=1)  # [N, G, B]
-    np.testing.assert_allclose(q, sub_networks.reshape(8, 6), atol=1e-5)
-    np.testing.assert_allclose(q.reshape(2, 4, 6).mean(axis=1), critics.q(theta, obs, action), atol=1e-5)
-    if kind == "discrete":
-        of_actions, squares = with_heads.action_values(theta, obs, None)
-        taken = action.astype(int)[None]
-        np.testing.assert_allclose(jnp.take_along_axis(of_actions, taken, axis=2).squeeze(2), q, atol=1e-5)
-        sums = jnp.square(contributions).sum(axis=-1)
-        np.testing.assert_allclose(jnp.take_along_axis(squares, taken, axis=2).squeeze(2), sums, rtol=1e-4)

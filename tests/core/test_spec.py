@@ -181,22 +181,6 @@ def test_pessimism_without_a_closed_form_is_refused(changes, says):
         Spec(pessimism=Pessimism(), **changes)
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"heads": 3}, "heads must divide the 256 units of the last hidden layer, not 3"),
-        ({"heads": 4, "dropout": Dropout()}, "set dropout=none, or heads=1"),
-        ({"heads": 4, "quantiles": Quantiles()}, "set quantiles=none, or heads=1"),
-        ({"heads": 4, "critics": 5, "subset": 2}, "set heads=1, or subset=none"),
-        ({"heads": 0}, r"heads must be in \[1, 1000\]"),
-        ({"heads": 4, "pessimism": Pessimism()}, "pessimism needs masks"),
-    ],
-)
-def test_heads_that_do_not_fit_are_refused(changes, says):
-    with pytest.raises(ValueError, match=says):
-        Spec(**changes)
-
-
 @pytest.mark.parametrize("beta", [-0.1, 10.1])
 def test_beta_has_bounds(beta):
     with pytest.raises(ValueError, match=r"beta must be in \[0, 10\]"):

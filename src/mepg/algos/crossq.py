@@ -73,7 +73,6 @@ class CrossQ(Spec):
         for name, only in {
             "target_rate": 1,
             "target_every": 1,
-            "heads": 1,
             "subset": None,
             "layer_norm": False,
             "quantiles": None,

@@ -118,13 +118,8 @@ def td_gradient(
     """The gradient of `critic_loss` for D_m Q(s, a; theta), of every critic, and metrics."""
 
     def loss(theta: Mlp, mask: Mask | None, critic_index: Array) -> tuple[Array, dict[str, Array]]:
-        q, contributions = critics.single_value(theta, batch.obs, batch.action, mask)
-        if spec.heads == 1:
-            return critic_loss(spec, QValue(q, contributions, critic_index), y, weight)
-        losses, metrics = jax.vmap(lambda q: critic_loss(spec, QValue(q, None, critic_index), y, weight))(
-            q
-        )  # q: [G, B]
-        return losses.sum(), jax.tree.map(jnp.mean, metrics)
+        online = QValue(*critics.single_value(theta, batch.obs, batch.action, mask), critic_index)
+        return critic_loss(spec, online, y, weight)
 
     # One critic after the other, so that what its forward pass leaves for the backward one is still in the cache.
     value_and_grad = jax.value_and_grad(loss, has_aux=True)

@@ -1,9 +1,6 @@
 """Critics: N networks for Q(s, a), along axis 0 of their parameters theta.
 
 For continuous actions, a network sees (s, a). For discrete ones it sees s and has outputs for each of them.
-
-With G heads, a critic is G of its sub-networks at once. Head g has an equal share of the last hidden units, each
-counted G-fold: the mask m_j = G for its own units and 0 for all others. The complete critic is the heads' mean.
 """
 
 from __future__ import annotations
@@ -19,8 +16,6 @@ from mepg.core.nets import Mask, Mlp, Network, init_ensemble, make_network
 from mepg.core.spec import CriticSpec
 from mepg.core.types import Array, Key, Sizes
 
-Values = Callable[[Mlp, Array, Array, Mask | None], tuple[Array, Array]]  # theta, s, a, m -> value, contributions
-
 
 class Critics(NamedTuple):
     """The critics, as pure functions of theta. Without a mask, the complete networks.
@@ -30,16 +25,14 @@ class Critics(NamedTuple):
     """
 
     init: Callable[[Key], Mlp]  # -> theta
-    # A single critic's value and contributions, [B], [B, H]; with heads, theirs: [G, B], [G, B, H / G].
-    single_value: Values
-    # Every critic's: [N, B], [N, B, H]. Here and below, the heads of N critics count as G N critics.
-    values: Values
+    # A single critic's value and contributions, [B], [B, H].
+    single_value: Callable[[Mlp, Array, Array, Mask | None], tuple[Array, Array]]
+    values: Callable[[Mlp, Array, Array, Mask | None], tuple[Array, Array]]  # every critic's: [N, B], [N, B, H]
     policy_q: Callable[[Mlp, Array, Array, Mask | None], Array]  # the Q that the policy is improved on, [B]
     # Every critic's Q of each discrete action, and the sum of their units' squared contributions: [N, B, A], [N, B, A].
     # What is not legal has a Q of `ILLEGAL`.
     action_values: Callable[[Mlp, Array, Mask | None], tuple[Array, Array]]
     quantile_mean: Callable[[Array], Array]  # of values -> Q: [N, B] or [N, B, K] -> [N, B]
-    heads: int  # G
 
     def q(self, theta: Mlp, obs: Array, action: Array, mask: Mask | None = None) -> Array:
         """D_m Q(s, a; theta) of every critic. [N, B]"""
@@ -50,7 +43,6 @@ def make_critics(spec: CriticSpec, sizes: Sizes, network: Network | None = None)
     """The critics that a spec describes, of the spec's network unless another one is given."""
     discrete, quantiles = sizes.action_kind == "discrete", spec.quantiles
     n_actions, n_quantiles = sizes.action if discrete else 1, 1 if quantiles is None else quantiles.count
-    n_heads = spec.heads
     if network is None:
         network = make_network(
             (sizes.obs if discrete else sizes.obs + sizes.action, *spec.hidden, n_actions * n_quantiles),
@@ -83,45 +75,21 @@ def make_critics(spec: CriticSpec, sizes: Sizes, network: Network | None = None)
         q = outputs if quantiles is None else outputs.reshape(-1, n_actions, n_quantiles).mean(axis=-1)
         return sizes.among_legal(q, obs), jnp.square(units) @ jnp.square(weights)
 
-    def heads(theta: Mlp, x: Array) -> tuple[Array, Array]:
-        """Each head's units, counted G-fold, and their weights: [G, B, H / G], [G, H / G, outputs]."""
-        _, units = network.apply_masked(theta, x, None)
-        shares = jnp.moveaxis(units.reshape(len(x), n_heads, -1), 1, 0)
-        return n_heads * shares, theta[-1].w.reshape(n_heads, -1, n_actions)
-
-    def head_values(theta: Mlp, obs: Array, action: Array, _: Mask | None) -> tuple[Array, Array]:
-        if discrete:
-            one_hot = (action == jnp.arange(n_actions)).astype(jnp.float32)  # [B, A]
-            units, w = heads(theta, sizes.without_legal(obs))
-            contributions, b = units * jnp.einsum("ba,gha->gbh", one_hot, w), one_hot @ theta[-1].b
-        else:
-            units, w = heads(theta, jnp.concatenate([obs, action], axis=-1))
-            contributions, b = units * w[:, None, :, 0], theta[-1].b
-        return contributions.sum(axis=-1) + b, contributions
-
-    def head_action_values(theta: Mlp, obs: Array, _: Mask | None) -> tuple[Array, Array]:
-        units, w = heads(theta, sizes.without_legal(obs))
-        return sizes.among_legal(units @ w + theta[-1].b, obs), jnp.square(units) @ jnp.square(w)
-
     def policy_q(theta: Mlp, obs: Array, action: Array, mask: Mask | None) -> Array:
         if spec.policy_q == "first":
             theta, mask = jax.tree.map(lambda leaf: leaf[:1], (theta, mask))
         value, contributions = values(theta, obs, action, mask)
         return reduce_critics(spec, quantile_mean(value), jnp.square(contributions).sum(axis=-1))
 
-    single_value: Values = discrete_single_critic_value if discrete else single_critic_value
-    values, action_values = _vmap_critics(single_value), _vmap_critics(single_critic_action_values)
-    if n_heads > 1:
-        single_value = head_values
-        values, action_values = (_as_critics(_vmap_critics(f)) for f in (head_values, head_action_values))
+    single_value = discrete_single_critic_value if discrete else single_critic_value
+    values = _vmap_critics(single_value)
     return Critics(
         lambda key: init_ensemble(network, spec.critics, key),
         single_value,
         values,
         policy_q,
-        action_values,
+        _vmap_critics(single_critic_action_values),
         quantile_mean,
-        n_heads,
     )
 
 
@@ -155,11 +123,6 @@ def _vmap_critics(function: Callable[..., Any]) -> Callable[..., Any]:
         return jax.vmap(lambda theta, mask: function(theta, *inputs, mask))(theta, mask)
 
     return mapped
-
-
-def _as_critics(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The heads of N critics on one axis: [N, G, ...] -> [N G, ...]."""
-    return lambda *args: jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), function(*args))
 
 
 def _first(tree: Any) -> Any:

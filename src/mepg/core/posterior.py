@@ -46,24 +46,23 @@ def posterior(critics: Critics, theta: Mlp, obs: Array, action: Array, spec: Cri
 
 
 class Subnetwork(NamedTuple):
-    """One of several critics, and a mask for it; or one of their heads."""
+    """One of several critics, and a mask for it."""
 
-    critic: Array  # its index, or that of one of all heads
+    critic: Array  # its index
     mask: Mask | None
 
 
 def draw_subnetwork(spec: CriticSpec, n_critics: int, key: Key) -> Subnetwork:
-    """A random critic, or one of its heads, and a random mask, as in training."""
+    """A random critic and a random mask, as in training."""
     k_critic, k_mask = jax.random.split(key)
     mask = None if spec.dropout is None else draw_mask(spec, 1, 1, k_mask)
-    return Subnetwork(jax.random.randint(k_critic, (), 0, n_critics * spec.heads), mask)
+    return Subnetwork(jax.random.randint(k_critic, (), 0, n_critics), mask)
 
 
 def q_of_subnetwork(critics: Critics, theta: Mlp, subnetwork: Subnetwork, obs: Array, action: Array) -> Array:
     """Q_m(s, a): the same m for all inputs. [B]"""
-    index, head = (subnetwork.critic, 0) if critics.heads == 1 else jnp.divmod(subnetwork.critic, critics.heads)
-    critic = jax.tree.map(lambda leaf: leaf[index][None], theta)
-    return critics.q(critic, obs, action, subnetwork.mask)[head]
+    critic = jax.tree.map(lambda leaf: leaf[subnetwork.critic][None], theta)
+    return critics.q(critic, obs, action, subnetwork.mask)[0]
 
 
 def posterior_mean(posterior: Posterior) -> Array:

@@ -148,7 +148,6 @@ class CriticSpec:
     """What any algorithm with critics says of them and of the loop. Hashable, so it can be static under `jit`."""
 
     critics: int = 1  # N
-    heads: int = 1  # G sub-networks of each critic, with equal shares of the last hidden units; y from the smallest
     dropout: Dropout | None = None  # None: always the complete network
     pessimism: Pessimism | None = None  # None: y is made from Q itself
     quantiles: Quantiles | None = None  # None: a critic's value is a number
@@ -182,8 +181,6 @@ class CriticSpec:
         require(0 <= self.adam_b1 < 1, "adam_b1", "in [0, 1)", self.adam_b1)
         require(self.huber is None or 0 < self.huber <= 1e6, "huber", "in (0, 1e6], or none", self.huber)
         self._make_canonical()
-        if self.heads > 1:
-            _require_whole_shares(self)
         if self.dropout is not None and self.dropout.masks == "expected":
             _require_closed_form(self, self.dropout)
         if self.pessimism is not None:
@@ -210,8 +207,7 @@ class CriticSpec:
         if self.critics == 1:
             if self.dropout is not None:
                 self._set("dropout", replace(self.dropout, shared=False))
-            if self.heads == 1:
-                self._set("policy_q", "min")
+            self._set("policy_q", "min")
             if (
                 self.quantiles is not None and self.quantiles.count == 1
             ):  # `doubled_quantile_huber_loss` of one quantile is `doubled_huber_loss`
@@ -271,8 +267,6 @@ class Spec(ActorSpec):
     minto: bool = False  # y from the smaller of target and online network's Q (MINTO)
 
     def __post_init__(self) -> None:
-        if self.subset is not None and self.heads > 1:
-            raise ValueError("subset chooses among whole critics, heads are parts of one: set heads=1, or subset=none")
         valid = self.subset is None or 1 <= self.subset <= self.critics
         require(valid, "subset", f"in [1, {self.critics}], the number of critics, or none", self.subset)
         if self.temperature is not None and self.gaussian is None:
@@ -308,16 +302,6 @@ def derive(spec_class: type[Any], spec: Any, **changes: Any) -> Any:
     return spec_class(**{field.name: getattr(spec, field.name) for field in fields(spec)} | changes)
 
 
-def _require_whole_shares(spec: CriticSpec) -> None:
-    """Refuse heads that cannot share the last hidden units equally, or that other mechanisms leave no room for."""
-    if spec.hidden[-1] % spec.heads:
-        raise ValueError(f"heads must divide the {spec.hidden[-1]} units of the last hidden layer, not {spec.heads}")
-    if spec.dropout is not None:
-        raise ValueError("heads are masks of their own, which never change: set dropout=none, or heads=1")
-    if spec.quantiles is not None:
-        raise ValueError("heads have a number each, no distribution: set quantiles=none, or heads=1")
-
-
 def _require_closed_form(spec: CriticSpec, dropout: Dropout) -> None:
     """Refuse what the masks' expected loss cannot be computed for."""
     if not dropout.closed_form:
@@ -346,8 +330,8 @@ def _require_sigma(dropout: Dropout | None) -> None:
 
 def require_uncertainty(spec: CriticSpec, search: Search) -> None:
     """Refuse a search by critics without uncertainty, or without a closed form of it where one is needed."""
-    if spec.dropout is None and spec.critics * spec.heads == 1:
-        raise ValueError("search needs critics with uncertainty: set dropout.p, or critics or heads to more than 1")
+    if spec.dropout is None and spec.critics == 1:
+        raise ValueError("search needs critics with uncertainty: set dropout.p, or critics to more than 1")
     if search.how == "ucb" and spec.dropout is not None and not spec.dropout.closed_form:
         raise ValueError(
             "search.how=ucb needs masks on the last layer alone, after the activation: set search.how=thompson"
@@ -358,7 +342,6 @@ def require_uncertainty(spec: CriticSpec, search: Search) -> None:
 _UPPER_BOUNDS = MappingProxyType(
     {
         "critics": 1_000,
-        "heads": 1_000,
         "target_every": 10**9,
         "updates_per_step": 10_000,
         "n_step": 1_000,
