@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mepg.algos import ACTION_KINDS, RECOMMENDED, TUNED, algorithms, tuned_settings
-from mepg.core.spec import Pessimism
+from mepg.core.spec import Pessimism, PolicyAverage
 from mepg.errors import UsageError
 from mepg.settings import apply_settings, describe
 
@@ -49,7 +49,8 @@ def test_what_is_recommended_can_be_had():
         assert not choice.tuned or tuned_settings(choice.algorithm)
 
 
-@pytest.mark.parametrize("name", ["me-sac", "me-ddpg"])
-def test_the_lower_bound_is_all_that_lcb_adds(name):
-    masked, bounded = algorithms()[name].spec, algorithms()[f"{name}+lcb"].spec
-    assert replace(masked, pessimism=Pessimism(beta=0.25, policy=True)) == bounded
+def test_what_lcb_adds():
+    specs = {name: algorithms()[name].spec for name in ("me-sac", "me-sac+lcb", "me-ddpg", "me-ddpg+lcb")}
+    bound = Pessimism(beta=0.25, policy=True)
+    assert specs["me-ddpg+lcb"] == replace(specs["me-ddpg"], pessimism=bound)
+    assert specs["me-sac+lcb"] == replace(specs["me-sac"], pessimism=bound, policy_average=PolicyAverage())

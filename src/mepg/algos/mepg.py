@@ -5,7 +5,7 @@ from dataclasses import replace
 from mepg.algos import Algorithm
 from mepg.algos.ddpg import DDPG, SMOOTHING
 from mepg.algos.sac import SAC
-from mepg.core.spec import Dropout, Pessimism, Temperature
+from mepg.core.spec import Dropout, Pessimism, PolicyAverage, Temperature
 
 ME_DDPG = replace(DDPG, dropout=Dropout(), smoothing=SMOOTHING, actor_every=2)
 ME_SAC = replace(SAC, dropout=Dropout(), critics=1, actor_every=2)
@@ -40,8 +40,8 @@ ALGORITHMS = {
     ),
     "me-sac-x": Algorithm(replace(ME_SAC, dropout=EXPECTED), "the masks' expected update, none drawn", "me-sac"),
     "me-sac+lcb": Algorithm(
-        replace(ME_SAC, pessimism=LOWER_BOUND),
-        "on a lower confidence bound over all masks",
+        replace(ME_SAC, pessimism=LOWER_BOUND, policy_average=PolicyAverage()),
+        "on a lower confidence bound over all masks, with an averaged policy",
         parent="me-sac",
         python_name="ME_SAC_LCB",
     ),
