@@ -43,7 +43,7 @@ class ME_SACDiscrete(Model):
     """The consistent Bellman update on SAC for discrete actions."""
 
 class ME_SAC_LCB(Model):
-    """On a lower confidence bound over all masks."""
+    """On a lower confidence bound over all masks, with an averaged policy."""
 
 class ME_TQC(Model):
     """The consistent Bellman update on TQC."""
