@@ -1,8 +1,11 @@
 """A published run is true, or it is not."""
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -282,3 +285,13 @@ def test_a_run_that_began_with_data(share, tmp_path, capsys):
 def test_a_run_that_began_without_data(run, capsys):
     status, err = verify(capsys, run, "--data", "here.npz")
     assert (status, err) == (2, f"mepg: {run} began without data: leave out --data\n")
+
+
+def test_in_a_process_of_its_own_weights_have_the_bits_of_training(tmp_path):
+    """OpenBLAS, which factorises orthogonal weights of this size, rounds by its number of threads: one in both."""
+    mepg = [sys.executable, "-m", "mepg"]
+    env = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    argv = ["train", "me-sac", "--env", "Pendulum-v1", "--steps", "1000", "--eval-every", "1000", "--out", "run"]
+    subprocess.run([*mepg, *argv], cwd=tmp_path, env=env, check=True, capture_output=True)
+    done = subprocess.run([*mepg, "verify", "run"], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert "agrees bit for bit" in done.stdout, done.stdout

@@ -20,6 +20,9 @@ MAX_CACHE_BYTES = 500 * 2**20
 
 def configure_jax(threads: int) -> None:
     """Set JAX up in one of mepg's own processes, before it computes anything: cores, and where programs are kept."""
+    # SciPy's OpenBLAS, which computes JAX's QR, reads it when it is loaded. With more threads, initial weights round
+    # otherwise.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", str(threads))
     limit_threads(threads)
     keep_compiled_programs(processor_extensions())
 
